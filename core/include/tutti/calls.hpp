@@ -46,17 +46,17 @@ class Error : public std::runtime_error {
 
 // Options of one call: `world.all_reduce(in, out, tutti::Op::sum, {.stream = stream, .timeout = 5s})`.
 struct Options {
-  // Of the device that holds the buffers (a cudaStream_t); nullptr: its default stream. nullptr for host memory.
+  // A stream of the buffers' device (a cudaStream_t); nullptr: its default stream. Must be nullptr for host memory.
   void* stream = nullptr;
-  // How long the operation may make no progress; 0: the communicator's. A negative one is TUTTI_INVALID_ARGUMENT.
+  // How long the operation may make no progress; 0: the communicator's. A negative timeout is TUTTI_INVALID_ARGUMENT.
   std::chrono::nanoseconds timeout{0};
-  // An asynchronous call starts nothing then: Request::start() does, as often as is wanted (TUTTI_PERSISTENT).
+  // An asynchronous call with it starts nothing: Request::start() does, any number of times (TUTTI_PERSISTENT).
   bool persistent = false;
 };
 
 namespace detail {
 
-// A time that is `argument` of `call`, as the C API takes it.
+// Converts `argument` of `call` for the C API. Throws Error if it is negative.
 inline uint64_t nanoseconds(const char* call, const char* argument, std::chrono::nanoseconds time) {
   if (time.count() < 0)
     throw Error(TUTTI_INVALID_ARGUMENT,
@@ -94,7 +94,7 @@ inline tutti_message message(const void* data, size_t count, uint32_t dtype, uin
 
 }  // namespace detail
 
-// Which message receive_any and probe are for: from any rank, or with any tag.
+// Messages that receive_any and probe ask for: from any rank, or with any tag.
 inline tutti_envelope from_any(uint32_t tag) { return {sizeof(tutti_envelope), TUTTI_ANY_PEER, 0, tag, 0}; }
 inline tutti_envelope any_from(uint32_t peer) { return {sizeof(tutti_envelope), TUTTI_ANY_TAG, peer, 0, 0}; }
 inline tutti_envelope any_message() { return {sizeof(tutti_envelope), TUTTI_ANY_PEER | TUTTI_ANY_TAG, 0, 0, 0}; }
@@ -118,9 +118,9 @@ tutti_message receive(Out&& data, uint32_t from, uint32_t tag = 0) {
 namespace detail {
 
 // The calls. A communicator's block until the operation is complete on this rank (on device memory: until the work is
-// in the stream). Async's return a Request: until it is complete outputs are not read, inputs not written, and both
-// live. The thread is the communicator's own. All ranks make the same collectives in the same order. Failures are
-// Error.
+// in the stream). Async's return a Request: until it is complete outputs must not be read, inputs not be written, and
+// both must live. Calls are made by the communicator's thread. All ranks make the same collectives in the same order. A
+// failure throws Error.
 //
 // `in` and `out` are Elements of one type, counted in elements: gather, all_gather, scatter, reduce_scatter and
 // all_to_all divide the larger of the two among the ranks. Sizes that contradict each other are TUTTI_INVALID_ARGUMENT.
@@ -292,7 +292,7 @@ class Calls {
     return run([&](tutti_comm* c, tutti_request** r) { return tutti_barrier(c, given.get(), r); });
   }
 
-  // To one rank, which receives as many elements from this one by the same tag. It may wait for that (tutti.h): ranks
+  // To one rank, which must receive as many elements with the same tag. It may wait for that receive (tutti.h): ranks
   // that send to each other use exchange.
   template <typename T>
   auto send(std::span<const T> data, uint32_t peer, uint32_t tag = 0, const Options& options = {}) const {
@@ -319,8 +319,8 @@ class Calls {
     require_output<Out>();
     return receive<value_t<Out>>(span_of(data), peer, tag, options);
   }
-  // From any rank or with any tag, as the envelope says, which is written when the call completes: with async() it
-  // lives until then.
+  // From any rank or with any tag, as the envelope says. The envelope is written when the call completes: with async()
+  // it must live until then.
   template <typename Out>
   auto receive_any(Out&& data, tutti_envelope& envelope, const Options& options = {}) const {
     require_output<Out>();

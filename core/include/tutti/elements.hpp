@@ -176,7 +176,7 @@ requires is_device_span<std::remove_cvref_t<R>>
 struct element<R> {
   using type = std::remove_pointer_t<decltype(std::declval<R&>().data())>;
 };
-// const where the range only lends.
+// const for a range of const elements.
 template <typename R>
 using element_t = typename element<R>::type;
 
@@ -203,7 +203,7 @@ std::span<element_t<R>> span_of(R&& range) {
 template <Elements R>
 using value_t = std::remove_const_t<element_t<R>>;
 
-// A range that is still there when the call has returned.
+// True for a range that still exists when the call has returned.
 template <typename R>
 inline constexpr bool outlives_call =
     std::is_lvalue_reference_v<R> || is_device_span<std::remove_cvref_t<R>> || std::ranges::borrowed_range<R>;

@@ -42,14 +42,14 @@ enum {
   TUTTI_FLIGHT_FAILED = 7      /* note says why; the last phase */
 };
 
-/* Instead of an operator's number. */
+/* Values of `op` that are not operators' numbers. */
 enum {
   TUTTI_FLIGHT_PREMUL_SUM = 0xfffd,
   TUTTI_FLIGHT_USER_OP = 0xfffe,        /* an operator of the application */
   TUTTI_FLIGHT_ORDERED_USER_OP = 0xffff /* one that does not commute */
 };
 
-#define TUTTI_FLIGHT_TRANSFER ((uint64_t)1 << 63) /* with a number: of a send or receive */
+#define TUTTI_FLIGHT_TRANSFER ((uint64_t)1 << 63) /* set in a number: that of a send or receive */
 #define TUTTI_FLIGHT_ANY_TAG 1u                   /* of a receive: it takes every tag */
 
 /* Written once. */
@@ -66,7 +66,7 @@ typedef struct tutti_flight_header {
   uint32_t operation_bytes;
   uint32_t transfers_offset; /* TUTTI_FLIGHT_TRANSFERS of transfer_bytes */
   uint32_t transfer_bytes;
-  uint64_t host;          /* where `pid` means something: FNV-1a-64 of "BOOT/NAMESPACE", the kernel's boot id (where
+  uint64_t host;          /* where `pid` is valid: FNV-1a-64 of "BOOT/NAMESPACE", the kernel's boot id (where
                              a sandbox hides it, the host's name) and the inode of
                              /proc/self/ns/pid */
   uint64_t pid;
@@ -106,11 +106,11 @@ typedef struct tutti_flight_state {
   uint64_t phase_ns;     /* when the phase began */
   uint64_t look_ns;      /* when the rank last looked around in a wait: the same moment on two clocks */
   uint64_t look_ticks;
-  uint64_t moved_ns;     /* when, as far as it looked, its oldest operation last moved */
+  uint64_t moved_ns;     /* when the rank last saw its oldest operation move */
   uint64_t transfers;    /* sends and receives issued */
-  uint64_t awaited;      /* that a call waits in, until it is complete: the `number` of a collective, or that of a send
-                            or receive with TUTTI_FLIGHT_TRANSFER. 0: none */
-  uint64_t site_of;      /* the value of `awaited` that `site` is of */
+  uint64_t awaited;      /* the operation that a call waits for: the `number` of a collective, or that of a send or
+                            receive with TUTTI_FLIGHT_TRANSFER. 0: none */
+  uint64_t site_of;      /* the value of `awaited` to which `site` belongs */
   char name[64];  /* the communicator's */
   char place[128]; /* where the ranks meet, in words */
   char note[512];  /* FAILED: why */

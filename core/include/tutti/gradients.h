@@ -12,8 +12,8 @@
  *   for each step: { for each tensor: { compute; tutti_gradients_ready(g, i, data, count); }  tutti_gradients_wait(g); }
  *   tutti_gradients_destroy(g);
  *
- * Threads: one thread at a time uses a tutti_gradients. It works in communicators of its own, duplicates of the one that
- * it was made of, so other calls need no order with it.
+ * Threads: one thread at a time uses a tutti_gradients. It works in its own duplicates of the communicator, so its
+ * calls need no order relative to others.
  */
 #ifndef TUTTI_GRADIENTS_H
 #define TUTTI_GRADIENTS_H
@@ -40,7 +40,7 @@ enum {
 };
 
 enum {
-  TUTTI_GRADIENTS_FEEDBACK = 1u << 0, /* error feedback: what rounding has lost is added in the next step */
+  TUTTI_GRADIENTS_FEEDBACK = 1u << 0, /* error feedback: the rounding error of a step is added in the next one */
   TUTTI_GRADIENTS_THREAD = 1u << 1,   /* a thread of its own starts buckets, rounds and advances them. Else this happens in
                                          ready, test and wait; between them a progress thread of the communicator
                                          (TUTTI_COMM_PROGRESS_THREAD) advances what is on its way */
@@ -56,7 +56,7 @@ typedef struct tutti_gradients_config {
   uint32_t wire;               /* TUTTI_WIRE_* */
   uint32_t op;                 /* TUTTI_SUM or TUTTI_AVG; 0: TUTTI_AVG */
   uint64_t timeout_ns;         /* of each operation; 0: the communicator's */
-  void* stream;                /* with TUTTI_GRADIENTS_DEVICE: where buckets are summed, behind what computes them */
+  void* stream;                /* with TUTTI_GRADIENTS_DEVICE: where buckets are summed, after what computes them */
   char* error;                 /* where tutti_gradients_create writes why it failed; may be NULL */
   uint64_t error_bytes;
 } tutti_gradients_config;
@@ -92,8 +92,9 @@ tutti_status tutti_gradients_destroy(tutti_gradients* gradients);
  * that are marked stays in use until tutti_gradients_destroy has returned. */
 tutti_status tutti_gradients_abort(tutti_gradients* gradients, const char* reason);
 
-/* Tensor `tensor` is at `data` now. Until tutti_gradients_wait has returned it is neither read nor written. `count`, as it
- * was declared. TUTTI_INVALID_USAGE: it was marked already in this step. */
+/* States that tensor `tensor` is complete, at `data`. The application must neither read nor write it until
+ * tutti_gradients_wait has returned. `count` must be the declared one. TUTTI_INVALID_USAGE: it was marked already in
+ * this step. */
 tutti_status tutti_gradients_ready(tutti_gradients* gradients, uint64_t tensor, void* data, uint64_t count);
 /* Advances. TUTTI_OK: all buckets that have started are complete; TUTTI_AGAIN: not yet. */
 tutti_status tutti_gradients_test(tutti_gradients* gradients);

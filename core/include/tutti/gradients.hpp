@@ -29,12 +29,12 @@ enum class Wire : uint32_t {
 struct GradientSettings {
   Op op = Op::avg;  // or sum
   Wire wire = Wire::plain;
-  bool feedback = false;                              // what rounding has lost is added in the next step
+  bool feedback = false;                              // the rounding error of a step is added in the next one
   bool thread = false;                                // a thread of its own advances the buckets
   uint64_t bucket_bytes = 0, first_bucket_bytes = 0;  // 0: 25 MiB, 1 MiB
   std::chrono::nanoseconds timeout{0};                // of each operation; 0: the communicator's
   bool device = false;                                // tensors are memory of the communicator's device
-  void* stream = nullptr;                             // then
+  void* stream = nullptr;                             // with device: where buckets are summed
 };
 
 // Movable, not copyable. Destroying it is collective, except where an exception leaves its scope: that aborts it.

@@ -19,17 +19,17 @@ struct tutti_comm;
 typedef struct tutti_window tutti_window;
 
 /* Memory that transports can address directly (shared memory between processes of a host), aligned to 4096 bytes,
- * zeroed. Use it for buffers of large collectives. Belongs to the process, for use with all communicators. It is
- * shared with forked children: what a child writes there, the parent and its operations see. Where the system refuses
- * memory that other processes can map, it is ordinary memory, and its messages are copied. */
+ * zeroed. Use it for buffers of large collectives. Belongs to the process, for use with all communicators. Forked
+ * children share it: the parent and its operations see what a child writes there. Where the system refuses memory that
+ * other processes can map, it is ordinary memory, and its messages are copied. */
 tutti_status tutti_mem_alloc(uint64_t bytes, void** address);
-/* No operation uses the memory any more. */
+/* No operation may use the memory any more. */
 tutti_status tutti_mem_free(void* address);
 /* Makes memory that the application has mapped (MAP_SHARED) from descriptor `fd` (a memfd) at fd_offset directly
  * addressable. It stays the application's; fd may be closed afterwards. Device memory is TUTTI_NOT_SUPPORTED: see
  * tutti_comm_register. */
 tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset);
-/* No operation uses the memory any more. */
+/* No operation may use the memory any more. */
 tutti_status tutti_mem_deregister(void* address);
 
 /* ---- Windows ---------------------------------------------------------------------------------------------
@@ -40,11 +40,11 @@ tutti_status tutti_mem_deregister(void* address);
  *
  * Rule. A collective on device memory uses windows when its buffers lie in windows that are used in place, whatever its
  * size, also in a captured graph. The buffers that decide are `in` and `out` of all_reduce, all_gather, reduce_scatter
- * and all_to_all, `out` of broadcast, and `in` of reduce and gather. Each of them has to lie at the same offset of the
- * same window on all ranks, or on no rank in a window; all_reduce, all_gather, reduce_scatter and all_to_all are then in
- * place on all ranks or on none. Each rank decides by itself, so a call sends no message and waits for no other rank.
- * Checked mode compares the places: TUTTI_MISMATCH. Otherwise a difference is found at the first call of a shape or at
- * the deadline. The first call of a shape in windows waits until all ranks have come to it. scatter does not use
+ * and all_to_all, `out` of broadcast, and `in` of reduce and gather. Each of them must be at the same offset of the
+ * same window on all ranks, or in no window on any rank; all_reduce, all_gather, reduce_scatter and all_to_all are then
+ * in place on all ranks or on none. Each rank decides by itself, so a call sends no message and waits for no other
+ * rank. Checked mode compares the places: TUTTI_MISMATCH. Otherwise a difference is found at the first call of a shape
+ * or at the deadline. The first call of a shape in windows waits until all ranks have come to it. scatter does not use
  * windows. tutti_comm_plan and tutti_comm_traffic say "window". */
 
 enum { TUTTI_WINDOW_ZERO_COPY = 1u << 0 /* fail where the window would be staged */ };
@@ -57,8 +57,8 @@ typedef struct tutti_window_options {
 
 /* Collective: every rank registers `bytes` bytes at its `address`, all on the host or all on a device: all or part of one
  * allocation. The ranks are threads of one process or processes. The call waits until the device has finished the
- * communicator's pending calls. The memory stays the application's, which keeps it until tutti_comm_deregister has
- * returned TUTTI_OK or the communicator has been destroyed; a call on device memory that was freed meanwhile is
+ * communicator's pending calls. The memory stays the application's and must not be freed before tutti_comm_deregister
+ * has returned TUTTI_OK or the communicator has been destroyed. A call on device memory that was freed earlier is
  * TUTTI_INVALID_ARGUMENT.
  *
  * All ranks get the same answer. Where memory cannot be exported, mapped or registered with a transport, the window is
@@ -69,9 +69,9 @@ typedef struct tutti_window_options {
 tutti_status tutti_comm_register(struct tutti_comm* comm, void* address, uint64_t bytes, const tutti_window_options* options,
                                  tutti_window** window);
 /* Collective, for the same window on all ranks. Waits until the communicator's pending operations have ended on all ranks;
- * afterwards no other process maps the memory, and the handle is invalid. No graph that uses it is replayed any more. A
- * handle that is no window of the communicator is TUTTI_INVALID_ARGUMENT at once. On a broken communicator it returns the
- * communicator's error; tutti_comm_destroy then frees the window. */
+ * afterwards no other process maps the memory, and the handle is invalid. Graphs that use it must not be replayed any
+ * more. A handle that is no window of the communicator is TUTTI_INVALID_ARGUMENT at once. On a broken communicator it
+ * returns the communicator's error; tutti_comm_destroy then frees the window. */
 tutti_status tutti_comm_deregister(struct tutti_comm* comm, tutti_window* window, const tutti_window_options* options);
 
 typedef struct tutti_window_facts {

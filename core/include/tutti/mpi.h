@@ -89,7 +89,7 @@ static inline void tutti_mpi_give_up(tutti_comm** comm) {
   *comm = NULL;
 }
 
-/* What is wrong with the arguments, or NULL. */
+/* /* The error in the arguments, or NULL. */
 static inline const char* tutti_mpi_refusal(const tutti_comm_config* config, tutti_comm** comm) {
   if (!comm) return "tutti_comm_create_from_mpi: `comm` is NULL, expected the place of a handle";
   if (config->struct_size < TUTTI_SIZE_UP_TO(tutti_comm_config, nranks) || config->struct_size > sizeof *config)
@@ -104,7 +104,7 @@ static inline const char* tutti_mpi_refusal(const tutti_comm_config* config, tut
   return NULL;
 }
 
-/* What is wrong with the MPI communicator, or NULL. Concerns this rank alone. */
+/* /* The reason why the MPI communicator cannot be used, or NULL. Concerns this rank alone. */
 static inline const char* tutti_mpi_unusable(MPI_Comm mpi) {
   int yes = 0;
   if (MPI_Initialized(&yes) != MPI_SUCCESS || !yes)
@@ -120,12 +120,13 @@ static inline const char* tutti_mpi_unusable(MPI_Comm mpi) {
 
 /* ---- The function ------------------------------------------------------------------------------------------ */
 
-/* Makes a communicator of the ranks of `mpi`, with their numbers. Collective over `mpi`, from which it takes a
- * duplicate for as long as it runs: neither needs the other afterwards, so `mpi` may be freed and MPI finalized.
- * `config`: as for tutti_comm_create; NULL: all defaults. It may differ in `error` and `device`, and has no rendezvous,
- * rank, nranks or all_gather. Errors: those of tutti_comm_create. If one rank fails, all do, with that rank's status
- * and text; only where `mpi` cannot be used at all (MPI_COMM_NULL, MPI not initialized) the error stays on this rank.
- * MPI is called by the calling thread only. A rank that does not call this is waited for as MPI waits: without limit.
+/* Makes a communicator of the ranks of `mpi`, with their numbers. Collective over `mpi`. It works on a duplicate of
+ * `mpi`, which it frees before it returns: neither communicator needs the other afterwards, so `mpi` may be freed and
+ * MPI finalized. `config`: as for tutti_comm_create; NULL: all defaults. It may differ in `error` and `device`, and has
+ * no rendezvous, rank, nranks or all_gather. Errors: those of tutti_comm_create. If one rank fails, all do, with that
+ * rank's status and text; only where `mpi` cannot be used at all (MPI_COMM_NULL, MPI not initialized) the error stays
+ * on this rank. MPI is called by the calling thread only. If a rank does not call this, the others wait as MPI waits:
+ * without limit.
  */
 static inline tutti_status tutti_comm_create_from_mpi(MPI_Comm mpi, const tutti_comm_config* config,
                                                       tutti_comm** comm) {

@@ -22,8 +22,8 @@ namespace tutti {
 //   world.all_reduce(numbers, numbers, gcd);
 //
 // The function gives `left op right`. tutti.h says by which thread it is called. If it throws, the operation ends with
-// a tutti::Error on all ranks, which has the exception's text, and the communicator is broken. It lives no longer than
-// the communicator, and longer than the operations that use it: of one that is destroyed before, the function is kept.
+// a tutti::Error on all ranks, which has the exception's text, and the communicator is broken. It must not outlive the
+// communicator, and should outlive the operations that use it: if it is destroyed earlier, its function is not freed.
 class Operator {
  public:
   Operator() = default;
@@ -38,7 +38,7 @@ class Operator {
     if (status < 0) throw Error(status, tutti_comm_error(comm.handle()));
     return Operator(comm.handle(), number);
   }
-  // Takes a number of the C API over.
+  // Takes ownership of a number of the C API.
   Operator(tutti_comm* comm, uint32_t number) : comm_(comm), number_(number) {}
   Operator(Operator&& other) noexcept
       : comm_(other.comm_), number_(std::exchange(other.number_, 0)), function_(std::move(other.function_)) {}

@@ -4,7 +4,7 @@
 // registered plugins, libtutti-*.so in TUTTI_PLUGIN_PATH (folders or files, colon-separated), and those in the folder
 // lib/tutti beside the core library. A refused plugin of a folder is listed with the reason. A refused file that
 // TUTTI_PLUGIN_PATH names is an error of every communicator. A file that is truncated, or that untrusted users may
-// write, is refused before it is loaded (core/README.md says who is trusted). Any thread may call all functions.
+// write, is refused before it is loaded (core/README.md says who is trusted). Any thread may call any function.
 #pragma once
 
 #include <tutti/plugin/algorithm.h>
@@ -69,16 +69,17 @@ const tutti_meeting* find_meeting(const std::string& name, std::string* error);
 const tutti_selector* find_selector(const std::string& name, std::string* error);
 const tutti_tracer* find_tracer(const std::string& name, std::string* error);
 
-// A variable of the environment that the library reads, as core/README.md has it. `fallback` is its value where it is not set, or
-// says in words what holds then. Both texts are Markdown whose links are relative to core/.
+// An environment variable that the library reads, as core/README.md lists it. `fallback` is the value used where it is
+// not set, or describes that in words. Both texts are Markdown whose links are relative to core/.
 struct SettingRecord {
   std::string name, fallback, meaning;
 };
-// Transports have further ones of their own: their READMEs have them. [any thread]
+// Transports have settings of their own, listed in their READMEs. [any thread]
 std::vector<SettingRecord> list_settings();
 
 // One sentence for each variable of the environment that begins with TUTTI_ and that neither the library nor a plugin knows,
-// with the nearest name there is: "TUTTI_TRANSPRT is set, but there is no such setting; did you mean TUTTI_TRANSPORT?".
+// with the most similar known name: "TUTTI_TRANSPRT is set, but there is no such setting; did you mean
+// TUTTI_TRANSPORT?".
 std::vector<std::string> list_unknown_settings();
 
 // Which host this process runs on.

@@ -30,7 +30,8 @@ typedef struct tutti_service {
   uint64_t reserved[4];
 } tutti_service;
 /* Bytes moved with one peer, counted by the core where it hands them to the transport, or to the streams: "mapped" is
- * memory of the library on one rank's device that the other's reads, "window" memory of windows that it reads. */
+ * memory of the library on one rank's device that the other rank's device reads; "window" is memory of a window that it
+ * reads. */
 typedef struct tutti_link_traffic {
   const char* transport;
   uint32_t peer;
@@ -69,8 +70,8 @@ tutti_status tutti_comm_rails(const struct tutti_comm* comm, tutti_rail_traffic*
  * The same on all ranks. *bytes is the capacity on entry and the length needed, with its NUL, on return. */
 tutti_status tutti_comm_explain(struct tutti_comm* comm, uint32_t collective, uint64_t count, uint32_t dtype, char* text,
                                 uint64_t* bytes);
-/* The topology as text: ranks, hosts, devices, transports of each pair; the same on all ranks. A line follows for each
- * transport that a pair of this rank was refused when it connected, with the reason and the transport that serves it
+/* The topology as text: ranks, hosts, devices, transports of each pair; the same on all ranks. Another line follows for
+ * each transport that could not connect this rank to a peer, with the reason and the transport that serves the pair
  * instead. */
 tutti_status tutti_comm_topology(const struct tutti_comm* comm, char* text, uint64_t* bytes);
 /* The same as a file (tutti/topology.hpp), which tutti-info and tutti-plan read. *bytes as above. */

@@ -58,7 +58,7 @@ struct Problem {
 // Problem::hosts for hosts of so many ranks each, at least one: consecutive ranks fill host after host; cyclic ones are
 // dealt out to the hosts in turn while they have room. Hosts are numbered in order of first rank either way.
 std::vector<uint32_t> place_on_hosts(std::span<const uint32_t> sizes, bool cyclic);
-// Ranks anywhere on some hosts, for tests: the same for the same seed, everywhere.
+// Ranks at random places on some hosts, for tests. Equal seeds give equal places on every machine.
 std::vector<uint32_t> random_hosts(uint32_t nranks, uint64_t seed);
 
 // Problem::topology for ranks whose hosts and NUMA nodes are known, one of each for each rank, and nothing else: no
@@ -101,8 +101,8 @@ constexpr uint32_t equal_form(uint32_t collective) {
       return collective;
   }
 }
-// In place, the buffers of a rank are one: both are the same, or the one with a single block is block `rank` of the
-// other. none: the collective has only the form out of place.
+// In place, IN and OUT of a rank are one buffer: both are the same, or the one with a single block is block `rank` of
+// the other. none: the collective has only the form out of place.
 enum class InPlaceForm { none, same, in_is_block, out_is_block };
 InPlaceForm in_place_form(uint32_t collective);
 inline bool has_form_in_place(uint32_t collective) { return in_place_form(collective) != InPlaceForm::none; }
@@ -132,7 +132,7 @@ tutti_status build_schedule(const tutti_algorithm& algorithm, const tutti_query&
 tutti_status build_schedules(const tutti_algorithm& algorithm, const Problem& problem, std::vector<Schedule>* schedules,
                              std::string* error);
 
-// A digest of everything in a schedule: equal schedules have equal ones, in every process and build.
+// A digest of everything in a schedule. Equal schedules have equal digests, in every process and build.
 uint64_t schedule_hash(const Schedule& schedule);
 
 // The element boundaries of a block of `length` elements: pieces()+1 values from 0 to length.
@@ -189,33 +189,33 @@ struct Proof {
 // buffering and two steps of each lane in flight, provenance as a multiset, no races, scratch reuse over two slices,
 // scaling, and levels if there are any. docs/proof.md states the limits of the proof.
 Proof verify(const Problem& problem, const std::vector<Schedule>& schedules);
-// Does the same out of place, in place everywhere, and in place on odd ranks only (up to four ranks: in every mix). All
-// must have equal message sequences. On failure returns the first failing proof.
+// Verifies the problem out of place, in place on all ranks, and in place on odd ranks only (up to four ranks: in every
+// mix). All must have equal message sequences. On failure returns the first failing proof.
 Proof verify_algorithm(const tutti_algorithm& algorithm, Problem problem);
 
-// Latency and bandwidth of what one rank does to another.
+// The cost of a message from one rank to another.
 struct LinkCost {
   double latency = 0;             // seconds
   double per_byte = 0;            // seconds
   double gap = 0;                 // seconds for which a message keeps its two ends busy, besides its bytes
-  double processor_per_byte = 0;  // of the gap's kind: what a byte costs the processor at either end
+  double processor_per_byte = 0;  // seconds for which a byte keeps the processor at either end busy
 };
-// The things that the ranks of a host share.
+// Resources that the ranks of a host share.
 struct HostCost {
   double per_byte = 0;    // seconds, of its network: for each byte that leaves, and for each that enters
-  double processors = 1;  // which work off messages' gaps and bytes
+  double processors = 1;  // they share the gaps and the bytes of messages
 };
 struct CostModel {
   std::function<LinkCost(uint32_t from, uint32_t to)> link;
   double reduce_per_byte = 1e-10;  // seconds per byte of result
   double copy_per_byte = 1e-10;
   double per_step = 1e-8;    // dispatch
-  double send_per_byte = 0;  // what sending and receiving cost the rank's processor
+  double send_per_byte = 0;  // seconds of the rank's processor
   double receive_per_byte = 0;
   double per_message = 0;  // the same, for each message at each of its ends
   // By the numbers of Problem::hosts; empty: ranks of a host share nothing.
   std::vector<HostCost> hosts;
-  double per_switch = 0;  // of a processor that more ranks share than there are, from a rank that waits to another
+  double per_switch = 0;  // seconds of a switch to another rank, where ranks outnumber processors
 };
 // Predicted seconds of an operation of `block_bytes` bytes per block and `element_bytes` bytes per element in `slices`
 // slices: list simulation of one and of two slices, extrapolated linearly. A message starts when both ends are ready. A
@@ -238,7 +238,7 @@ uint32_t collective_from_name(const std::string& name);
 uint32_t dtype_from_name(const std::string& name);
 uint32_t op_from_name(const std::string& name);
 uint32_t dtype_bytes(uint32_t dtype);  // 0 when unknown
-// Of the parts of an element: a complex64 or float32_int32 lies at a multiple of 4. 0 when unknown.
+// The alignment of an element, that of its parts: 4 for complex64 and float32_int32. 0 when unknown.
 uint32_t dtype_alignment(uint32_t dtype);
 // Every data type, and every operator, that calls take, in the order of their numbers.
 const std::vector<uint32_t>& all_dtypes();

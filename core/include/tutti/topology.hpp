@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A topology in a file: all ranks of a job as a communicator sees them, or as somebody imagines them. For tools:
-// tutti_comm_topology_file() writes one, tutti-info and tutti-plan read it and plan for ranks that are not there.
+// A topology in a file: all ranks of a job, real or imagined, as a communicator sees them. For tools:
+// tutti_comm_topology_file() writes one; tutti-info and tutti-plan read it and plan for ranks that are not running.
 // docs/topology.md lists the keys.
 #pragma once
 
@@ -43,8 +43,8 @@ class TopologyFile {
   std::vector<std::string> transports() const;
   // Bytes per second that the ranks of a host send to others together; 0 with one host.
   double host_bandwidth(uint32_t host) const;
-  // As tutti_comm_topology and tutti_comm_explain tell it of a communicator of these ranks. It would have the settings
-  // of this process and its plugins.
+  // The texts of tutti_comm_topology and tutti_comm_explain for a communicator of these ranks, with the settings and
+  // the plugins of this process.
   std::string text() const;
   std::string explain(uint32_t collective, uint64_t count, uint32_t dtype) const;
 

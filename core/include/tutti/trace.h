@@ -38,7 +38,7 @@ enum {
 /* Bits of tutti_trace_step.flags. */
 enum {
   TUTTI_TRACE_SENDING = 1,   /* to the peer; else from it */
-  TUTTI_TRACE_FORWARDED = 2, /* a send that follows what another step receives: its begin says nothing of the link */
+  TUTTI_TRACE_FORWARDED = 2, /* a send that forwards what another step receives: its begin says nothing of the link */
   TUTTI_TRACE_TRANSFERS = 4  /* no step of a collective: a send or receive */
 };
 
@@ -53,14 +53,14 @@ typedef struct tutti_trace_header {
   uint64_t communicator;    /* random, equal on all ranks */
   uint64_t clock;           /* hash of the host's boot and time namespace: equal where CLOCK_MONOTONIC is the same */
   uint64_t created_ns;      /* CLOCK_REALTIME */
-  uint64_t least_step_call; /* steps are recorded of calls of so many bytes and more */
+  uint64_t least_step_call; /* steps are recorded for calls of at least this many bytes */
   char name[64];            /* the communicator's; NUL-terminated, like all text here unless it fills its field */
   char host_name[64];
   char program[56];
   uint64_t checksum; /* FNV-1a-64 of the header before it */
 } tutti_trace_header;
 
-/* What serves calls: `service` of a call is the number of one. */
+/* The algorithm and transports of calls: `service` of a call is the number of such a record. */
 typedef struct tutti_trace_service {
   uint32_t kind;
   uint32_t service;
@@ -126,8 +126,8 @@ typedef struct tutti_trace_clock {
   uint64_t reserved[5];
 } tutti_trace_clock;
 
-/* One round in which the ranks told each other the time: the peer's stamp was made before this rank received it, and
- * this rank's stamp before the peer received that. In ns of CLOCK_MONOTONIC. */
+/* One round in which two ranks exchanged time stamps. Each stamp was made before the other rank received it. In ns of
+ * CLOCK_MONOTONIC. */
 typedef struct tutti_trace_peer_clock {
   uint32_t kind;
   uint32_t peer;

@@ -6,20 +6,20 @@
  * communicator's last error: who, expected against actual, and what to do. Structs are sized: zero them, set
  * struct_size, fill in what you need. Zero means the default.
  *
- * Threads. A communicator is used by one thread at a time; different communicators by different threads at once. Any
+ * Threads. One thread at a time uses a communicator. Different threads may use different communicators at once. Any
  * wait inside Tutti also advances the pending operations of the process's other communicators. tutti_comm_abort,
- * tutti_comm_revoke, tutti_comm_async_error, tutti_comm_lost and the tutti_mem_* functions may be called by any thread at
- * any time, also while another thread is in tutti_comm_destroy.
+ * tutti_comm_revoke, tutti_comm_async_error, tutti_comm_lost and the tutti_mem_* functions may be called by any thread
+ * at any time, also while another thread is in tutti_comm_destroy.
  *
  * Processes. After fork() a child may only exec or exit. In the child, every call on a communicator or request of the
- * parent returns TUTTI_INVALID_USAGE and changes nothing of the parent's. tutti_request_free frees the child's copy.
+ * parent returns TUTTI_INVALID_USAGE and does not affect the parent. tutti_request_free frees the child's copy.
  *
  * Counts are elements. For gather, all_gather, scatter, reduce_scatter and all_to_all they are per rank: `count`
  * elements from or to each rank. A collective is in place when `in` and `out` are equal at these offsets: broadcast,
  * reduce, all_reduce, all_to_all, scans: out == in; gather and all_gather: in == out + rank * count; scatter and reduce_scatter:
- * out == in + rank * count. It may differ between ranks. Any other overlap is an error. Buffers that a rank does not
- * use are ignored and may be NULL: `in` of broadcast and scatter, `out` of reduce and gather, off the root; `out` of
- * exclusive_scan on rank 0.
+ * out == in + rank * count. Some ranks may call in place and others not. Any other overlap is an error. Buffers that a
+ * rank does not use are ignored and may be NULL: `in` of broadcast and scatter, `out` of reduce and gather, on ranks
+ * other than the root; `out` of exclusive_scan on rank 0.
  */
 #ifndef TUTTI_H
 #define TUTTI_H
@@ -47,10 +47,10 @@ const char* tutti_status_text(tutti_status status);
 
 /* ---- Communicators ---------------------------------------------------------------------------------------- */
 
-/* Exchanges `bytes` bytes with every rank: all[r * bytes ...] = rank r's `mine`. Blocks. Only tutti_comm_create calls it,
- * on its own thread and equally often on all ranks: the function and its context must live until that has returned.
- * The connect timeout does not apply inside it. The function must bound its own waiting and return an error (below 0)
- * if a rank does not arrive: while it does not return, tutti_comm_create waits. */
+/* Exchanges `bytes` bytes with every rank: all[r * bytes ...] = rank r's `mine`. Blocks. Only tutti_comm_create calls
+ * it, on the thread of that call and equally often on all ranks: the function and its context must live until
+ * tutti_comm_create has returned. The connect timeout does not apply inside it. The function must bound its own waiting
+ * and return an error (below 0) if a rank does not arrive: tutti_comm_create waits until it returns. */
 typedef tutti_status (*tutti_all_gather_function)(void* context, const void* mine, uint64_t bytes, void* all);
 
 enum {
@@ -70,7 +70,7 @@ enum {
  * that device. Memory of another device is TUTTI_INVALID_ARGUMENT. A call asks the device what `in` is (`out` where
  * there is no `in`), unless it lies in memory of tutti_mem_alloc or tutti_mem_register. `out` must be the same kind of
  * memory; the device is asked about it where `in` is device memory, and in checked mode. A communicator that is bound to
- * no device asks no device and takes every address for host memory. */
+ * no device asks no device and treats every address as host memory. */
 typedef struct tutti_comm_config {
   uint32_t struct_size;
   uint32_t flags;         /* TUTTI_COMM_* */
@@ -103,48 +103,49 @@ typedef struct tutti_comm_config {
                          "none"         none: the communicator is for host memory alone
                          "cuda"         the calling thread's current device of that kind
                          "cuda:1"       device 1 of that kind
-                         "cuda:local"   the device whose number is the rank's on its host, as the launcher tells it,
-                                        modulo the number of devices */
+                         "cuda:local"   the device whose number is the launcher's local rank, modulo the number of
+                                        devices */
 } tutti_comm_config;
 
-/* Collective: every rank calls it with the same configuration (its rank aside); returns when all have arrived, or with
- * an error by the deadline. config NULL: all defaults. */
+/* Collective: every rank calls it with the same configuration, apart from `rank`; returns when all have arrived, or
+ * with an error by the deadline. config NULL: all defaults. */
 tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** comm);
 /* Collective: waits (at most the connect timeout) for all ranks, so that nothing sent is lost, then frees everything.
  * Pending requests end with TUTTI_ABORTED. The handle is invalid afterwards, whatever the status. Using it returns
- * TUTTI_INVALID_USAGE until 1,024 more communicators of the process have been destroyed, and is undefined then. */
+ * TUTTI_INVALID_USAGE, and is undefined once 1,024 more communicators of the process have been destroyed. */
 tutti_status tutti_comm_destroy(tutti_comm* comm);
 /* Ends every pending operation of all ranks with TUTTI_ABORTED and `reason`; afterwards only error queries, shrink,
  * invite, grow and destroy work. It also ends a tutti_comm_destroy that waits for other ranks. Any thread.
  *
  * A call on device memory that another rank makes meanwhile returns
  *   TUTTI_OK        when its work was in the stream before that rank learned of the abort. The operation was pending:
- *                   its request ends with TUTTI_ABORTED, what waits in the stream is let go, and outputs are undefined.
+ *                   its request ends with TUTTI_ABORTED, its work in the stream is released, outputs are undefined.
  *   TUTTI_ABORTED   when that rank learned of it first, or while the call waited for other ranks. There is no request.
- *                   Work that it has put into the stream is let go, too. Its buffers are free again, unless
- *                   tutti_comm_error says what has to stay untouched.
- * Which of the two is a matter of time. A stream that has come to its end does not tell whether the call was carried
- * out: tutti_comm_async_error does. */
+ *                   Work that it has put into the stream is released, too. Its buffers are free again,
+ *                   unless tutti_comm_error says what has to stay untouched.
+ * The timing decides between the two. A stream that has completed does not show whether the call was carried out:
+ * tutti_comm_async_error does. */
 tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason);
-/* The same, for a rank that has seen a failure which others may not see, when all are to continue by
+/* The same, for a rank that has seen a failure that others may not see, so that all can continue by
  * tutti_comm_shrink. */
 tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
-/* How this thread's waits for other ranks end before their deadlines: `ask(context)` is asked about ten times a second,
- * by the waiting thread, in tutti_comm_create, split, invite, shrink, grow, register, deregister and destroy. Not 0:
- * the call ends with TUTTI_ABORTED, and the other ranks hear that this rank was interrupted; a communicator that was
- * waited on is broken. NULL, the default: nobody is asked. `ask` may call tutti_comm_abort, and no other function for
- * that communicator. Meetings of plugins and of the application's own all-gather end by their own rules. In
- * collectives, sends and receives nobody is asked: tutti_request_wait_for waits for them in turns. */
+/* Lets the application end this thread's waits for other ranks before their deadlines. The waiting thread calls
+ * `ask(context)` about ten times a second in tutti_comm_create, split, invite, shrink, grow, register, deregister and
+ * destroy. If it returns another value than 0, the call ends with TUTTI_ABORTED, the other ranks learn that this rank
+ * was interrupted, and a communicator that was waited on is broken. NULL, the default: nothing is called. `ask` may
+ * call tutti_comm_abort, and no other function for that communicator. Meetings of plugins and of the application's own
+ * all-gather end by their own rules. Collectives, sends and receives do not call `ask`: use tutti_request_wait_for with
+ * short timeouts. */
 typedef int32_t (*tutti_interrupt_function)(void* context);
 void tutti_set_interrupt(tutti_interrupt_function ask, void* context);
-/* Where this thread makes its next calls, for reports of those that wait: "train.py:14". It is copied; of more than 127
- * bytes the end is kept. "": not known, nothing is reported. NULL, the default: the library looks for the return
- * address into the program once a call has waited for 0.1 s, and reports it as symbol+offset, or file+offset where the
- * symbol is not exported. Meant for bindings to languages with a stack of their own. */
+/* Sets where this thread makes its next calls ("train.py:14"), for reports of calls that wait. The text is copied; if
+ * it is longer than 127 bytes, its end is kept. "": not known, nothing is reported. NULL, the default: once a call has
+ * waited for 0.1 s, the library looks for the return address into the program, and reports it as symbol+offset, or
+ * file+offset where the symbol is not exported. Meant for bindings to languages with a stack of their own. */
 void tutti_set_call_site(const char* site);
 /* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort), also while this rank is not inside
- * Tutti. Any thread. Work that calls on device memory have put into streams ends a moment later: wait for the stream
- * before you reuse its buffers. */
+ * Tutti. Any thread. Work that is in streams already ends a moment later: wait for the stream before you reuse its
+ * buffers. */
 tutti_status tutti_comm_async_error(const tutti_comm* comm);
 /* Text of the last error on this communicator; "" when there was none. The failure that broke it stays in the text:
  * which rank, why, and what this rank was doing. Valid until its next failing call. */
@@ -159,7 +160,7 @@ uint32_t tutti_comm_rank(const tutti_comm* comm);
 uint32_t tutti_comm_nranks(const tutti_comm* comm);
 
 /* Where a rank is. Hosts are told apart by TUTTI_HOST_ID, else by the system (its boot and its network namespace), so
- * containers may be hosts of their own. A launcher's LOCAL_RANK may count otherwise. */
+ * containers may be hosts of their own. A launcher's LOCAL_RANK may differ. */
 typedef struct tutti_host_facts {
   uint32_t struct_size;  /* set by the caller */
   uint32_t host;         /* the host's number: 0, 1 ... in the order of the hosts' first ranks */
@@ -183,21 +184,21 @@ tutti_status tutti_unique_id_create(tutti_unique_id* id);
  *
  * A communicator can be split into parts, communicators of some of its ranks (as by MPI_Comm_split and ncclCommSplit).
  * A part has its parent's settings and devices. It has its own order of calls, its own windows and its own failures: an
- * abort or a missed deadline concerns it alone, and a dead rank breaks the communicators that have it. Parts are used
- * beside each other and beside the parent, also from several threads, and can be split again. On device memory the first
- * call of a shape waits until other communicators of the process have nothing pending on the device. So where several
- * ranks share a device, the order of these calls has to be one that can go on: docs/streams.md.
+ * abort or a missed deadline concerns it alone, and a dead rank breaks the communicators that contain it. Parts and
+ * parent can be used at the same time, also from several threads, and parts can be split again. On device memory the
+ * first call of a shape waits until other communicators of the process have nothing pending on the device. So where
+ * several ranks share a device, order these calls so that the waits form no cycle: docs/streams.md.
  *
- * All parts of a family share one control plane, which the ranks make when they split for the first time. Another part
- * then costs no meeting, no thread and no connection; its endpoints and links open when they are first used. Parts and
- * parent are destroyed in any order. A process whose communicators have all ended goes on to pass on what the others of
- * the family say to each other. If it ends before them, they may lose their way to each other. */
+ * All parts of a family share one control plane, which the ranks make when they split for the first time. Each further
+ * part costs no meeting, no thread and no connection; its endpoints and links open when they are first used. Parts and
+ * parent are destroyed in any order. A process forwards the family's control messages even after its own communicators
+ * have been destroyed. If it ends before the others, they may lose contact with each other. */
 
 enum {
   TUTTI_SPLIT_BY_COLOR = 0,
-  TUTTI_SPLIT_BY_HOST = 1,  /* the ranks of a host, and of one color */
-  TUTTI_SPLIT_BY_NUMA = 2,  /* the ranks at a NUMA node, and of one color: that of the rank's device, else of its process */
-  TUTTI_SPLIT_BY_DEVICE = 3 /* the ranks that are bound to one piece of hardware, and of one color */
+  TUTTI_SPLIT_BY_HOST = 1,  /* the ranks of one color on a host */
+  TUTTI_SPLIT_BY_NUMA = 2,  /* the ranks of one color at a NUMA node: that of the rank's device, else of its process */
+  TUTTI_SPLIT_BY_DEVICE = 3 /* the ranks of one color that are bound to one piece of hardware */
 };
 /* The color of a rank that is to be in no part. */
 #define TUTTI_NO_COLOR 0xffffffffu
@@ -211,11 +212,12 @@ typedef struct tutti_split {
                        split and what the part is: "world.2:7", "world.3:host0" */
   uint64_t timeout_ns; /* for other ranks to come; 0: the communicator's */
 } tutti_split;
-/* Collective over all ranks of `comm`. `how` NULL: one part of all ranks in their order, a duplicate. *part is NULL where
- * the rank is in no part: by its color, or since nothing tells its NUMA node or its device. Either every rank gets its
- * part or none does: an argument or a limit of one rank fails the call on all, naming the rank, and the communicator
- * stays usable. A rank that dies, or does not come by the deadline, breaks it; so does an abort of `comm` by a rank that
- * has its part already: on ranks that have not, the call fails, and their part is aborted. Pending operations go on. */
+/* Collective over all ranks of `comm`. `how` NULL: one part of all ranks in their order, a duplicate. *part is NULL on
+ * a rank that is in no part: because of its color, or because its NUMA node or device is not known. Either every rank
+ * gets its part or none does: an argument or a limit of one rank fails the call on all, naming the rank, and the
+ * communicator stays usable. A rank that dies or misses the deadline breaks it. So does an abort of `comm` by a rank
+ * that has its part already: on ranks without theirs the call fails, and the part is aborted. Pending operations go
+ * on. */
 tutti_status tutti_comm_split(tutti_comm* comm, const tutti_split* how, tutti_comm** part);
 
 /* ---- Going on after a failure ------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ typedef struct tutti_options {
 } tutti_options;
 
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once
- * and *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until
+ * and *request represents the operation. All ranks issue the collectives of a communicator in the same order. Until
  * completion outputs must not be read and inputs not written.
  *
  * On device memory
@@ -260,23 +262,23 @@ typedef struct tutti_options {
  *   a request      tells when the device is done
  *   it waits       always for the ranks of its process, until they come to the same call; for other ranks when the call
  *                  is the first of its kind between them, or has more work than the device's queue takes
- *   an error       that comes after the return is no status of the call: tutti_comm_abort, tutti_comm_async_error
+ *   an error       after the return is not in the call's status: see tutti_comm_abort, tutti_comm_async_error
  *   a capture      (the stream is being captured) records the call for replays, without a request. Between threads of
- *                  one process any call may be recorded; between processes one whose ranks are all on one host, whose
- *                  memory is mapped ("mapped" or "window" in tutti_comm_plan), and whose shape, in place or not, is one
- *                  of the last 256 that were called
+ *                  one process any call may be recorded. Between processes a call may be recorded if all ranks are on
+ *                  one host, its memory is mapped ("mapped" or "window" in tutti_comm_plan), and its shape, in place or
+ *                  not, is one of the last 256 that were called
  *   replays        come in the same order on all ranks. The application orders each with the communicator's other work,
  *                  and destroys the communicator when they are over. No deadline watches them. When the communicator
- *                  breaks they come to their end, and their output is undefined
+ *                  breaks they end, and their output is undefined
  *
- * What the ranks call must agree in collective, count, type, operator and root. In checked mode
- * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
- * written; the log warns where ranks use two communicators in different order. Otherwise a difference is TUTTI_MISMATCH
- * where it is found: at the first use of a call; on host memory, over a transport with TUTTI_TRANSPORT_MARKS, when a
- * message of another call comes; when sizes differ; at the deadline of a wait; or in tutti_comm_destroy. Calls that
- * differ and receive nothing from each other (two broadcasts from different roots) succeed, and on device memory calls
- * that have been used before may give wrong results, until it is found. The error names both calls where they are among
- * the last 32. docs/reliability.md has the details. */
+ * All ranks must pass the same collective, count, type, operator and root. In checked mode (TUTTI_COMM_CHECK_CALLS)
+ * every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been written; the log warns
+ * where ranks use two communicators in different order. Without it a difference is TUTTI_MISMATCH where it is found: at
+ * the first use of a call; on host memory, over a transport with TUTTI_TRANSPORT_MARKS, when a message of another call
+ * comes; when sizes differ; at the deadline of a wait; or in tutti_comm_destroy. Calls that differ but receive nothing
+ * from each other (two broadcasts from different roots) succeed. On device memory, calls that have been used before may
+ * give wrong results until the difference is found. The error names both calls if they are among the last 32.
+ * docs/reliability.md has the details. */
 tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
                              const tutti_options* options, tutti_request** request);
 tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
@@ -296,25 +298,27 @@ tutti_status tutti_all_to_all(tutti_comm* comm, const void* in, void* out, uint6
 tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti_request** request);
 /* Prefix reductions, as MPI_Scan and MPI_Exscan: rank r gets the reduction of `in` of ranks 0 ... r, or of ranks 0 ... r-1,
  * with the operands in the order of ranks whatever the algorithm. avg divides by the number of these ranks.
- * tutti_exclusive_scan: rank 0 has no result, so it does not touch `out`: fill it before with what suits the operator. */
+ * tutti_exclusive_scan: rank 0 has no result, and its `out` is not written: fill it beforehand with a value that suits
+ * the operator. */
 tutti_status tutti_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
                         const tutti_options* options, tutti_request** request);
 tutti_status tutti_exclusive_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
                                   uint32_t op, const tutti_options* options, tutti_request** request);
 
-/* Operators of the application, for the collectives that reduce, on host memory.
+/* Operators of the application, for reducing collectives on host memory.
  *
  * The function sets inout[i] = inout[i] op in[i] for `count` elements of type `dtype`. inout is the left operand. Both
  * are aligned to the type and do not overlap. The operator must be associative: the result is x0 op x1 op ... with the
- * ranks' contributions in the order of ranks and brackets as the algorithm places them. With 0 in `flags` it must also
- * commute, and any order is used. A block is combined in parts, of any number of elements. With one rank the result is a
- * copy, and the function is not called.
+ * ranks' contributions in the order of ranks and brackets as the algorithm places them. Without
+ * TUTTI_OP_NOT_COMMUTATIVE it must also commute, and operands come in any order. A block is combined in parts, of any
+ * number of elements. With one rank the result is a copy, and the function is not called.
  *
  * Threads: the function is called by any thread that advances the communicator: the caller's, one that waits in another
- * communicator of the process, or the progress thread; for one communicator by one at a time. It must not call Tutti,
- * except tutti_op_set_error. Functions of the ranks of one process run at the same time. It must not throw.
+ * communicator of the process, or the progress thread. For one communicator only one thread calls it at a time. It must
+ * not call Tutti, except tutti_op_set_error. It must not throw. Ranks of one process may call their functions at the
+ * same time.
  *
- * It returns TUTTI_OK, or an error below 0: the communicator is broken by it, on all ranks, with a text that names the
+ * It returns TUTTI_OK, or an error below 0. An error breaks the communicator on all ranks, with a text that names the
  * rank and the operator. */
 typedef tutti_status (*tutti_op_function)(void* inout, const void* in, uint64_t count, uint32_t dtype, void* context);
 enum { TUTTI_OP_NOT_COMMUTATIVE = 1u << 0 /* x op y may differ from y op x: operands stay in the order of ranks */ };
@@ -332,8 +336,8 @@ tutti_status tutti_op_create(tutti_comm* comm, const tutti_op_config* config, ui
 /* Local. An operator, as NCCL's ncclRedOpCreatePreMulSum and PyTorch's PREMUL_SUM: the sum of the ranks' contributions,
  * each multiplied by the factor of its rank, which may differ. Product and sum are those of TUTTI_PROD and TUTTI_SUM: the
  * product is rounded to the type, also with one rank, and then every step of the sum. `factor` is an element in host
- * memory, which is read at once. For types with a product, in calls of this type on host memory. It may be freed while
- * calls that use it are under way. */
+ * memory, which is read at once. `dtype` must have a product. The operator serves calls of this type on host memory. It
+ * may be freed while calls that use it are under way. */
 tutti_status tutti_op_create_premul_sum(tutti_comm* comm, uint32_t dtype, const void* factor, uint32_t* op);
 /* Local. The number is not used again. TUTTI_INVALID_USAGE, and the operator stays, while an operation that uses it is
  * under way. */
@@ -342,13 +346,13 @@ tutti_status tutti_op_free(tutti_comm* comm, uint32_t op);
 void tutti_op_set_error(const char* text);
 
 /* With blocks of unequal sizes, as MPI_Allgatherv and so on. `counts[b]` is the number of elements of the block of rank
- * b, 0 as well; `displacements[b]` is the element of its buffer at which it begins; NULL: the blocks lie one after
- * another. Both have an entry for each rank, and are not used after the call has returned. Blocks of `out` must not
- * overlap. A buffer without elements may be NULL. The rules of the calls above hold here. Calls whose counts differ
- * from the last ones' are as cheap: nothing is planned again. On device memory each new table orders the steps of a
- * plan again, and waits for no other rank; windows are not read in place. In all_to_all_v, gather_v and scatter_v a
- * rank without any elements says by its arguments that the call is one on device memory: by options.stream, or by an
- * address of device memory as a buffer that it has.
+ * b and may be 0. `displacements[b]` is the element of the buffer at which that block begins; NULL: the blocks lie one
+ * after another. Both have an entry for each rank, and are not used after the call has returned. Blocks of `out` must
+ * not overlap. A buffer without elements may be NULL. The rules of the calls above hold here. New counts cost nothing
+ * extra: nothing is planned again. On device memory each new table of counts reorders the steps of a plan, without
+ * waiting for another rank; windows are not read in place. In all_to_all_v, gather_v and scatter_v a rank without any
+ * elements states by its arguments that the call is on device memory: it sets options.stream, or passes an address of
+ * device memory as one of its buffers.
  *
  *   all_gather_v, reduce_scatter_v   All ranks pass the same counts. Displacements may differ.
  *   all_to_all_v                     out_counts[b] here is in_counts[r] at rank b, where r is this rank.
@@ -358,10 +362,10 @@ void tutti_op_set_error(const char* text);
  * In place: all_gather_v, gather_v at the root: in == out + displacements[rank]. reduce_scatter_v, scatter_v at the
  * root: out == in + displacements[rank]. all_to_all_v has no form in place.
  *
- * Counts that do not fit: checked mode finds all, and names both ranks and both counts. Otherwise messages whose sizes
- * differ are TUTTI_MISMATCH; on device memory between processes when the stream may have passed them, or not at all
- * where the bytes go through the host. A block that is empty at one end only may go unnoticed, or end a wait at its
- * deadline. */
+ * If counts contradict each other, checked mode finds it and names both ranks and both counts. Without it, messages
+ * whose sizes differ are TUTTI_MISMATCH; on device memory between processes the stream may have passed them by then,
+ * and where the bytes go through the host the difference may not be found. A block that is empty at one end only may go
+ * unnoticed, or end a wait at its deadline. */
 tutti_status tutti_all_gather_v(tutti_comm* comm, const void* in, void* out, const uint64_t* counts,
                                 const uint64_t* displacements, uint32_t dtype, const tutti_options* options,
                                 tutti_request** request);
@@ -388,18 +392,18 @@ tutti_status tutti_scatter_v(tutti_comm* comm, const void* in, const uint64_t* c
  *   it returns     when the work is in options.stream; a request tells when the device is done
  *   it matches     the k-th receive of a peer with the peer's k-th send to this rank, of device memory. Sizes and tags must
  *                  be equal. A difference, or host memory at one end, is TUTTI_MISMATCH on all ranks and breaks the
- *                  communicator, since bytes may be on their way; no byte lands outside a buffer. Between processes it
- *                  may be known only after the stream has passed the receive: the request waits until both sides
- *                  agree, and tutti_comm_async_error tells of it
+ *                  communicator, since bytes may be on their way; no byte lands outside a buffer. Between processes
+ *                  this may be found only after the stream has passed the receive: the request waits until both
+ *                  sides agree, and tutti_comm_async_error reports it
  *   it waits       within a process for the other side's call. To and from another process: when the two exchange
  *                  device memory for the first time, for a send behind 64 others, and, where several ranks share this
  *                  process, until the bytes have gone
- *   the stream     waits in a receive for its send, and in a send for its receive where more is sent than is held on
- *                  the way (4 MiB to another process, nothing within one). So two ranks that send to each other and
- *                  then receive may wait up to the timeout: groups are for that
+ *   the stream     waits in a receive for its send, and in a send for its receive where more is sent than is buffered
+ *                  (4 MiB to another process, nothing within one). So two ranks that send to each other and then
+ *                  receive may wait until the timeout: use a group
  *   a capture      is refused
- *   no elements    as on the host, without the device; in a group with device memory they hold up the request, not
- *                  the stream */
+ *   no elements    a transfer of 0 elements works as on the host, without the device; in a group with device memory it
+ *                  delays the request, not the stream */
 tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
@@ -414,15 +418,15 @@ typedef struct tutti_envelope {
   uint32_t tag;
   uint64_t bytes; /* written: the message's length */
 } tutti_envelope;
-/* Receives from any rank, or with any tag, as *envelope says: of the sends that have come, the earliest; else the next
- * that comes and that no earlier receive takes. Host memory only; sends of device memory are never met. As with
- * tutti_receive the send must be as long: tutti_probe tells how long it is. *envelope is written when the call completes
- * without an error, and lives until then. */
+/* Receives from any rank, or with any tag, as *envelope says. It takes the earliest send that has come; if none has,
+ * the next one that no earlier receive takes. Host memory only; sends of device memory are never met. The send must
+ * have this length, as with tutti_receive; tutti_probe tells its length. *envelope is written when the call completes
+ * without an error, and must live until then. */
 tutti_status tutti_receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, tutti_envelope* envelope,
                                const tutti_options* options, tutti_request** request);
-/* Waits at most timeout_ns until a message of host memory that *envelope asks for has come, and writes which: the first
- * that a receive of the same peer and tag, issued now, meets. It stays where it is. 0: looks and advances once;
- * UINT64_MAX: waits until one comes. TUTTI_AGAIN: none has; the communicator stays usable. */
+/* Waits at most timeout_ns for a message of host memory that matches *envelope, and writes its peer, tag and length. It
+ * is the message that a receive of this peer and tag, issued now, would get; it is not received. 0: looks and advances
+ * once; UINT64_MAX: waits until one comes. TUTTI_AGAIN: none has; the communicator stays usable. */
 tutti_status tutti_probe(tutti_comm* comm, tutti_envelope* envelope, uint64_t timeout_ns);
 
 /* A group: any number of sends and receives that progress together, so none waits for another. It completes when all
@@ -430,8 +434,8 @@ tutti_status tutti_probe(tutti_comm* comm, tutti_envelope* envelope, uint64_t ti
  * array decides what matches. No receive may overlap another buffer of the group. Sends to oneself are received in the
  * same group, in order. All memory is the host's, or all is of one device.
  *
- * On device memory exchanges of any length go on where all that two ranks send each other in a group of one is in one group
- * of the other; else they may wait for each other as single calls do. */
+ * On device memory exchanges of any length complete if everything that two ranks send each other in one group of one
+ * rank is in one group of the other. Otherwise they may wait for each other as single calls do. */
 enum { TUTTI_SEND = 1, TUTTI_RECEIVE = 2 };
 typedef struct tutti_message {
   void* data; /* a send only reads it */
@@ -447,16 +451,18 @@ tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uin
 
 /* Groups of calls, as by ncclGroupStart and ncclGroupEnd: sends, receives and collectives of any kind that begin and end
  * together, so none waits for another. Between tutti_group_begin and tutti_group_end each call only checks its arguments:
- * it takes no request, and of its options only `stream` counts. One that returns an error is not in the group. Buffers live
- * and keep still until the group is complete; no call writes what another one of the group uses. All ranks make the
- * group's collectives in the same order. Sends to oneself are received in the same group, in order.
+ * it takes no request, and of its options only `stream` counts. One that returns an error is not in the group. Buffers
+ * must live, and the application must not change them, until the group is complete. No call may write memory that
+ * another call of the group uses. All ranks make the group's collectives in the same order. Sends to oneself are
+ * received in the same group, in order.
  *
- * Small collectives of host memory with the same operator (not of the application), type and root travel as one call: one
- * message does for many. A reduction may then bracket its operands as that of one large call.
+ * Small collectives of host memory with the same operator (not of the application), type and root travel as one call:
+ * one message carries many. A reduction may then bracket its operands as one large call does.
  *
- * tutti_group_end begins the calls and ends the group, also where it fails. Its request (NULL: it blocks) is complete when
+ * tutti_group_end begins the calls and ends the group, even if it fails. Its request (NULL: it blocks) is complete when
  * all are; if one fails, the group ends with that error. With TUTTI_PERSISTENT each start begins all of them. On device
- * memory calls go into their streams in the order in which they were made, sends and receives last and in one stream. */
+ * memory calls go into their streams in the order in which they were made, sends and receives last and in one stream.
+ * */
 tutti_status tutti_group_begin(tutti_comm* comm);
 tutti_status tutti_group_end(tutti_comm* comm, const tutti_options* options, tutti_request** request);
 /* Forgets the calls: nothing has begun. */
@@ -470,13 +476,14 @@ tutti_status tutti_request_wait(tutti_request* request);
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns);
 /* The text of a complete request's error, or that this is a forked child; else "". Lives as long as the request. */
 const char* tutti_request_error(const tutti_request* request);
-/* Starts the operation of a persistent request (as MPI_Start). A call with TUTTI_PERSISTENT checks its arguments, makes its
- * plan and is local; its request, which is complete, stands for the call until tutti_request_free. Each start is that call,
- * made now: it counts in the order of calls, and completes as that of a request. Buffers and envelopes stay the
- * application's, live until the request is freed, and have new contents in each start; arrays of counts, displacements and
- * messages are copied. An operator of the application can be freed once the request is. Starting on a captured stream
- * records the call. A start that fails leaves the request complete with its error. TUTTI_INVALID_USAGE: the request is
- * not persistent, has not completed, or its communicator was destroyed. tutti_comm_error has the text. */
+/* Starts the operation of a persistent request (as MPI_Start). A call with TUTTI_PERSISTENT is local: it checks its
+ * arguments, makes its plan and gives a complete request, which represents the call until tutti_request_free. Each
+ * start counts as a call made at that moment, in the order of calls, and completes as a call with a request does.
+ * Buffers and envelopes stay the application's and must live until the request is freed; their contents may be new in
+ * each start. Arrays of counts, displacements and messages are copied. An operator of the application can be freed
+ * after the request. Starting on a captured stream records the call. A start that fails leaves the request complete
+ * with its error. TUTTI_INVALID_USAGE: the request is not persistent, has not completed, or its communicator was
+ * destroyed. tutti_comm_error has the text. */
 tutti_status tutti_request_start(tutti_request* request);
 /* Waits until the request is complete, then frees it. NULL is allowed. Destroying a communicator completes its
  * requests; they must still be freed. */

@@ -29,12 +29,12 @@
 
 namespace tutti {
 
-// An operation under way. Destroying it, or assigning to it, waits for its end. It may outlive its communicator, which
-// ends it. Used by the communicator's thread.
+// An operation under way. Destroying it, or assigning to it, waits for its end. It may outlive its communicator, whose
+// end completes it. Used by the communicator's thread.
 class Request {
  public:
   Request() = default;
-  // Takes a request of the C API over.
+  // Takes ownership of a request of the C API.
   explicit Request(tutti_request* request) : request_(request) {}
   Request(Request&& other) noexcept : request_(std::exchange(other.request_, nullptr)) {}
   Request& operator=(Request&& other) noexcept {
@@ -46,7 +46,7 @@ class Request {
   }
   ~Request() { tutti_request_free(request_); }
 
-  // Starts the operation of a request of a call with Options::persistent, which is complete. Throws if it cannot.
+  // Starts the operation of a complete request of a call with Options::persistent. Throws if it cannot.
   void start() {
     const tutti_status status = tutti_request_start(request_);
     const std::string reason = status < 0 ? tutti_request_error(request_) : "";
@@ -78,7 +78,7 @@ class Request {
 
 namespace detail {
 
-// Opens a group for the calls that the body makes. An exception forgets them.
+// Opens a group for the calls that the body makes. An exception cancels it.
 template <typename Body>
 void collect(tutti_comm* comm, Body&& body) {
   if (const tutti_status status = tutti_group_begin(comm); status < 0) throw Error(status, tutti_comm_error(comm));
@@ -153,7 +153,7 @@ class Communicator : public detail::Calls<Communicator>, public detail::UnequalC
     config.device = device.c_str();
     return Communicator(config);
   }
-  // Takes a communicator of the C API over.
+  // Takes ownership of a communicator of the C API.
   explicit Communicator(tutti_comm* comm) : comm_(comm) {}
   Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
   Communicator& operator=(Communicator&& other) noexcept {
@@ -198,11 +198,10 @@ class Communicator : public detail::Calls<Communicator>, public detail::UnequalC
   }
   // For the C API; it stays this object's.
   tutti_comm* handle() const { return comm_; }
-  // The handle, which is the caller's to destroy from now on.
+  // Releases the handle: the caller destroys it.
   tutti_comm* release() { return std::exchange(comm_, nullptr); }
-  // The message that has come and that a receive of such an envelope would meet: from(1, 7), from_any(7),
-  // any_message(). Empty: none has come within the timeout, of which 0 looks once and a negative one waits until one
-  // comes.
+  // The message that has come and that a receive with this envelope would get: from(1, 7), from_any(7), any_message().
+  // Empty: none has come within the timeout. 0 looks once; a negative timeout waits until one comes.
   std::optional<tutti_envelope> probe(tutti_envelope wanted, std::chrono::nanoseconds timeout = {}) const {
     const uint64_t limit = timeout.count() < 0 ? UINT64_MAX : static_cast<uint64_t>(timeout.count());
     const tutti_status status = tutti_probe(comm_, &wanted, limit);
@@ -218,7 +217,7 @@ class Communicator : public detail::Calls<Communicator>, public detail::UnequalC
   std::optional<Communicator> split_by(uint32_t by, int64_t key = 0, const std::string& name = "") const {
     return part(by, 0, key, name);
   }
-  // Collective. Another one of all its ranks.
+  // Collective. A duplicate: another communicator of all its ranks.
   Communicator duplicate() const {
     return next([&](tutti_comm** made) { return tutti_comm_split(comm_, nullptr, made); });
   }
@@ -310,7 +309,7 @@ class Communicator : public detail::Calls<Communicator>, public detail::UnequalC
 };
 
 // A window (tutti.h): memory that all ranks of a communicator register together. Making and destroying it is
-// collective; it is not deregistered where an exception leaves its scope, since other ranks would be waited for. It may
+// collective; it is not deregistered where an exception leaves its scope, since that would wait for other ranks. It may
 // outlive the communicator.
 class Window {
  public:

@@ -11,8 +11,8 @@
 
 namespace tutti {
 
-// The blocks of a buffer: the count of each rank's, and where it begins; without displacements one after another. The
-// arrays live until the call has returned.
+// The blocks of a buffer, one for each rank: its count and the element at which it begins. Without displacements the
+// blocks lie one after another. The arrays must live until the call has returned.
 struct Blocks {
   Blocks() = default;  // of a rank that does not have the buffer
   template <typename Counts>
@@ -25,11 +25,11 @@ struct Blocks {
 
 namespace detail {
 
-// As Calls<Self> has them for equal blocks. Every buffer must reach as far as its blocks do.
+// The calls of Calls<Self> with unequal blocks. Every buffer must contain all of its blocks.
 template <typename Self>
 class UnequalCalls {
  public:
-  // All ranks' `in`, of the sizes that `blocks` says on all ranks, to all ranks' `out`.
+  // All ranks' `in` to all ranks' `out`. The counts of `blocks` are the same on all ranks.
   template <Elements In, Elements Out>
   auto all_gather_v(In&& in, Out&& out, const Blocks& blocks, const Options& options = {}) const {
     require_call<In, Out>();

@@ -24,7 +24,8 @@
  *
  * A buffer that a rank does not have ("root only", "not at rank 0") does not exist in its schedule. Out of place, IN is
  * never written. The result of a scan at rank r is the reduction of ranks 0 ... r, of exclusive_scan that of ranks 0 ...
- * r-1, with the operands in the order of ranks. Both are complete at their own rank only: no other has their FINAL step.
+ * r-1, with the operands in the order of ranks. Each result is complete at its own rank only: no other rank has its
+ * FINAL step.
  *
  * Chunks. Each block is cut at the schedule's cut points (rationals strictly between 0 and 1) into pieces; with k cuts
  * there are k+1 pieces. Chunk number = block * pieces + piece. A cut falls at floor(p*len/q) elements, rounded down to
@@ -42,8 +43,8 @@
  *   scatter_v          b                        rank                      the rank of its number, the root
  *   all_to_all_v       rank * n + b             b * n + rank              its sender and its receiver
  *
- * A rank touches only chunks whose size it knows. Its blocks of IN and OUT always are such; a scratch chunk must be.
- * all_to_all_v has no form in place.
+ * A rank touches only chunks whose size it knows. It knows the sizes of its own blocks of IN and OUT. A scratch chunk
+ * must have a size that it knows. all_to_all_v has no form in place.
  *
  * Lanes. Steps of a lane are in order; lanes run concurrently. A step may start when its dependency has completed and
  * no incomplete earlier step of its lane touches a conflicting chunk. Messages match in order per (sender, receiver,
@@ -154,11 +155,11 @@ typedef struct tutti_topology {
   uint32_t nranks;
   void* self;
   const uint32_t* host_of_rank;    /* nranks entries: dense numbers in order of first rank */
-  const uint32_t* process_of_rank; /* the same of processes: ranks of one are its threads */
+  const uint32_t* process_of_rank; /* the same for processes; ranks of one process are its threads */
   /* [any] The figures of the transport that the core uses from one rank to another. */
   tutti_status (*link)(void* self, uint32_t from, uint32_t to, tutti_link_figures* figures);
-  /* nranks entries: dense numbers of the pieces of hardware that the ranks' communicator is bound to, in order of first
-   * rank; UINT32_MAX: it is bound to none, or nothing tells which one */
+  /* nranks entries: dense numbers of the pieces of hardware that the ranks are bound to, in order of first rank;
+   * UINT32_MAX: bound to none, or it is not known which one */
   const uint32_t* device_of_rank;
   const int32_t* numa_of_rank; /* nranks entries: the NUMA node of the rank's device, else of its process; -1: not known */
 } tutti_topology;
@@ -196,8 +197,8 @@ enum {
 /* Receives a schedule. Belongs to the caller of schedule(), valid until that returns; one thread. Every function
  * copies its arguments and returns TUTTI_OK, or the error that the algorithm should return in turn.
  *
- * Lanes. A transport chooses the rail of a lane today. An entry of the sink that binds lanes to rails would be
- * appended: an algorithm that wants it then tests for it with TUTTI_HAS. */
+ * Lanes. The transport chooses the rail of a lane. A later entry of the sink may bind lanes to rails: an algorithm that
+ * wants it tests for it with TUTTI_HAS. */
 typedef struct tutti_schedule_sink {
   uint32_t struct_size;
   uint32_t reserved;

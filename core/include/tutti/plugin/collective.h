@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * collective/1: a whole collective without a schedule of the core, by a switch that reduces or a vendor's library. It
- * is a candidate beside the algorithms, for calls on host memory: TUTTI_ALGO names it, a selector may choose it, and
- * tutti_comm_plan reports the calls that it served (transports "native").
+ * collective/1: carries out a whole collective without a schedule of the core, for example by a switch that reduces or
+ * by a vendor's library. It is a candidate beside the algorithms, for calls on host memory: TUTTI_ALGO names it, a
+ * selector may choose it, and tutti_comm_plan reports the calls that it served (transports "native").
  *
  * A group is a plugin's part of one communicator. Either all ranks have it or none has.
  *
@@ -50,8 +50,8 @@ typedef struct tutti_native_call {
   uint32_t root;  /* 0 for collectives without one */
   uint32_t in_place;
   uint64_t count; /* elements of a block */
-  const void* in; /* read and ... */
-  void* out;      /* ... written until test reports the end of the operation */
+  const void* in; /* read until test reports the end of the operation */
+  void* out;      /* written until then */
 } tutti_native_call;
 
 typedef struct tutti_collective {

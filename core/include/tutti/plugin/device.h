@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device/1: a kind of memory that is not the host's. executor/1: streams of work on it. A plugin offers both, the
- * index-th of one belonging to the index-th of the other. Neither knows anything of collectives: the core turns a
- * schedule into commands for one stream.
+ * device/1: a kind of memory that is not the host's. executor/1: streams of work on it. A plugin offers both: its i-th
+ * executor belongs to its i-th device. Neither knows anything of collectives: the core turns a schedule into commands
+ * for one stream.
  *
  * Streams. A stream is the device's own handle (a cudaStream_t), made by the application or by create_stream; NULL is
  * the device's default stream. Commands of one stream are carried out in order; those of different streams are ordered
- * by events and flags only. Nothing here waits for the device, but for what says that it may.
+ * by events and flags only. No function here waits for the device, unless its comment says that it may.
  *
  * Flags. A flag is an aligned 4-byte value in host memory that map_host has made visible to streams. Flags order a
  * stream and the processors of the host, or streams of different processes. Streams of one process use events, and a
- * WAIT only for what was enqueued before it: a WAIT for a later WRITE could hold up the very stream that has to carry
- * it out.
+ * WAIT only for a WRITE that was enqueued before it: a WAIT for a later WRITE could hold up the stream that has to
+ * carry that WRITE out.
  *
  * Threads: [any] any thread at any time.
  */
@@ -35,7 +35,7 @@ typedef struct tutti_event tutti_event;
 
 typedef struct tutti_device_caps {
   uint32_t struct_size;
-  uint32_t memory_kind; /* what tutti_host.memory_kind says of the device's name, never TUTTI_MEMORY_HOST */
+  uint32_t memory_kind; /* the value of tutti_host.memory_kind for the device's name, never TUTTI_MEMORY_HOST */
   uint32_t devices;     /* how many this process sees, numbered from 0 */
   uint32_t reserved;
   uint64_t flags;  /* TUTTI_DEVICE_* */
@@ -57,15 +57,15 @@ typedef struct tutti_device_facts {
   uint64_t copy_bandwidth;  /* estimate: bytes per second of a copy between its memory and the host's */
 } tutti_device_facts;
 
-/* What an address is. */
+/* The allocation at an address. */
 typedef struct tutti_pointer {
   uint32_t struct_size;
-  uint32_t kind;   /* TUTTI_MEMORY_*; TUTTI_MEMORY_HOST: none of this plugin's memory */
+  uint32_t kind;   /* TUTTI_MEMORY_*; TUTTI_MEMORY_HOST: not memory of this plugin */
   uint32_t device; /* whose memory it is */
   uint32_t reserved;
   void* base;         /* of the allocation that holds it */
   uint64_t bytes;     /* of that allocation */
-  uint64_t buffer_id; /* different for any two allocations of a process, also when an address comes again */
+  uint64_t buffer_id; /* different for any two allocations of a process, also when an address is reused */
 } tutti_pointer;
 
 /* An allocation on its way to another process of the host. Frozen layout, 256 bytes, plain data: it may be copied
@@ -90,8 +90,8 @@ typedef struct tutti_device {
 
   /* [any] TUTTI_NOT_SUPPORTED (with set_error) where this machine has no such device or driver. */
   tutti_status (*query)(void* self, tutti_device_caps* caps);
-  /* [any] Called for every buffer of every call: quick. Never fails for an address that is none of its own. Memory that
-   * was freed is TUTTI_INVALID_ARGUMENT where that can be told. */
+  /* [any] Called for every buffer of every call: quick. Never fails for an address outside its memory. Memory that was
+   * freed is TUTTI_INVALID_ARGUMENT where the device can tell. */
   tutti_status (*classify)(void* self, const void* address, tutti_pointer* pointer);
   /* [any] Memory of a device, aligned to 256 bytes. May wait for the device. */
   tutti_status (*allocate)(void* self, uint32_t device, uint64_t bytes, void** address);
@@ -113,9 +113,9 @@ typedef struct tutti_device {
    * [*offset, *offset + bytes) of it is that memory itself until the allocation is released. Adapters read and write
    * the memory by it (tutti_memory in transport.h). TUTTI_NOT_SUPPORTED where this machine's driver makes none. */
   tutti_status (*export_dmabuf)(void* self, const void* address, uint64_t bytes, int32_t* fd, uint64_t* offset);
-  /* Optional. [any] Which piece of hardware this device is: 16 bytes, the same for the same device in every process and
-   * container of the host, however each of them numbers its devices, and different for any two devices that can work at
-   * the same time without sharing anything. Parts of a device that have processors of their own are devices. */
+  /* Optional. [any] Identifies the piece of hardware by 16 bytes. They are the same for a device in every process and
+   * container of the host, however each numbers its devices. They differ for any two devices that can work at the same
+   * time without sharing anything. Parts of a device that have processors of their own are devices. */
   tutti_status (*identify)(void* self, uint32_t device, uint8_t* id);
   /* Optional. [any] Where a device is, and estimates of its speed. An unknown device is an error. */
   tutti_status (*describe)(void* self, uint32_t device, tutti_device_facts* facts);
@@ -132,7 +132,7 @@ enum {
                                relies on nothing for greater values: a later revision may end the wait for *flag >= value */
   TUTTI_COMMAND_WRITE = 4,  /* *flag = value, after all earlier commands of the stream and visibly so to the host */
   TUTTI_COMMAND_RECORD = 5, /* `event` is this point of the stream, from now on */
-  TUTTI_COMMAND_AFTER = 6   /* until the work before `event`, as it stands when this is enqueued, is done */
+  TUTTI_COMMAND_AFTER = 6   /* until the work before `event`, as recorded when this is enqueued, is done */
 };
 
 /* One command. Frozen layout, 80 bytes; fields that the kind does not use are zero, `flags` and `reserved` always. An
@@ -181,16 +181,16 @@ typedef struct tutti_executor {
   tutti_status (*create_event)(void* self, uint32_t device, tutti_event** event);
   /* [any] No command names it any more. */
   void (*destroy_event)(void* self, tutti_event* event);
-  /* [any] Is the work before the event done? TUTTI_AGAIN: not yet. An error is of the device, and names the call. May
-   * wait for as long as another thread waits for the device. */
+  /* [any] Is the work before the event done? TUTTI_AGAIN: not yet. An error is the device's, and its text names the
+   * call. May wait for as long as another thread waits for the device. */
   tutti_status (*query_event)(void* self, tutti_event* event);
   /* [any; one thread per stream at a time] Appends all commands; none if one is wrong; some if the device fails. */
   tutti_status (*enqueue)(void* self, void* stream, const tutti_command* commands, uint32_t n);
   /* Optional. [any; one thread per stream at a time] As enqueue, as one piece of work that the device is given once: it
    * carries out the commands by itself, with the same results, and is busy where a WAIT waits. For COPY, REDUCE, WAIT
-   * and WRITE within the limits of query; anything else is TUTTI_NOT_SUPPORTED. The caller promises that whoever sets
-   * the awaited flags needs nothing more of this device for it, and that no other process waits on the same device
-   * meanwhile: tutti_device.identify tells. */
+   * and WRITE within the limits of query; anything else is TUTTI_NOT_SUPPORTED. The caller guarantees that the awaited
+   * flags are set without further work of this device, and that no other process waits on the same device meanwhile
+   * (tutti_device.identify). */
   tutti_status (*enqueue_fused)(void* self, void* stream, const tutti_command* commands, uint32_t n);
   /* Optional, with enqueue_fused or neither. [any] The capabilities of a device's executor. An unknown device is an
    * error. */

@@ -58,7 +58,7 @@ typedef struct tutti_host {
    * Lives until the next set_error on this thread. */
   const char* (*get_error)(void* self);
   /* [control] Optional. The index-th table of the interface `id` among those of all loaded plugins, for plugins that
-   * serve whatever there is; NULL past the last. Tables keep their places; more may come behind them. */
+   * serve every table of a kind; NULL past the last. A table keeps its index; more may be appended. */
   const void* (*list_interface)(void* self, const char* id, uint32_t index);
 } tutti_host;
 

@@ -9,7 +9,7 @@
  * back those that are left.
  *
  * A share has a tag. The peer maps it by that tag. Tags of one link and direction are the caller's, and no two shares
- * that exist at one time have the same.
+ * that exist at one time have the same tag.
  *
  * One end shares, the other maps. Each end has two functions for what it offers or takes, and one for a tag that it
  * will not serve:
@@ -104,16 +104,16 @@ typedef struct tutti_mapped {
   tutti_status (*withdraw)(tutti_share* share);
   /* [progress] Maps the peer's share of that tag for streams of a device. TUTTI_OK: *mapping is there, *place filled;
    * the peer's share_state will be TUTTI_OK. TUTTI_AGAIN: the peer has not offered it yet; call again after progress.
-   * An error is told to the peer, too, by its share_state. TUTTI_MISMATCH: the peer's share is on another kind of
-   * device. The peer's offer is checked as untrusted input. */
+   * The peer's share_state returns an error of this function, too. TUTTI_MISMATCH: the peer's share is on another kind
+   * of device. The peer's offer is checked as untrusted input. */
   tutti_status (*open_mapping)(tutti_link* link, uint64_t tag, const tutti_mapped_device* device,
                                tutti_mapping** mapping, tutti_mapped_place* place);
-  /* [progress] No command and no processor names the mapping any more. The peer hears of it. */
+  /* [progress] No command and no processor may use the mapping any more. The peer is notified. */
   tutti_status (*close_mapping)(tutti_mapping* mapping);
   /* [progress] This rank neither shares nor maps memory of that tag. At the peer, share_state of a share of the tag
    * (made before or later) returns `status`, and so does open_mapping of the tag; set_error then has `why`. Each
-   * decline is told once. Only one end shares memory of a tag that may be declined: so it is clear which use is meant.
-   * `status` is an error; `why` is copied, and may be cut. TUTTI_PEER_FAILED: the link has ended. */
+   * decline is reported once. Only one end may share memory of a tag that may be declined, so that it is clear which
+   * use is meant. `status` is an error; `why` is copied, and may be cut. TUTTI_PEER_FAILED: the link has ended. */
   tutti_status (*decline)(tutti_link* link, uint64_t tag, tutti_status status, const char* why);
 } tutti_mapped;
 

@@ -41,17 +41,17 @@ typedef struct tutti_meeting {
   void* self;
   const char* name;    /* NAME. Unique among meetings. Lives as long as the process. */
   const char* summary; /* one line */
-  /* [control] Joins the meeting. *rank and *nranks are this rank's number and the number of ranks, as the config has
-   * them if it does. Errors: TUTTI_INVALID_ARGUMENT for an impossible place, TUTTI_NOT_FOUND where the service that the
-   * plugin meets by is not there, TUTTI_INVALID_USAGE where that serves one meeting at a time, TUTTI_TIMEOUT,
-   * TUTTI_MISMATCH. */
+  /* [control] Joins the meeting. *rank and *nranks are this rank's number and the number of ranks; if the config has
+   * them, they are the config's. Errors: TUTTI_INVALID_ARGUMENT for an impossible place, TUTTI_NOT_FOUND where the
+   * service that the plugin uses is not available, TUTTI_INVALID_USAGE where the service allows one meeting at a time,
+   * TUTTI_TIMEOUT, TUTTI_MISMATCH. */
   tutti_status (*open)(void* self, const tutti_meeting_config* config, tutti_room** room, uint32_t* rank,
                        uint32_t* nranks);
   /* [control] Called by all ranks equally often and with equal `bytes`: all[r * bytes ...] = rank r's `mine`. Errors:
    * TUTTI_TIMEOUT, TUTTI_ABORTED after abort of any rank, TUTTI_PEER_FAILED. */
   tutti_status (*all_gather)(tutti_room* room, const void* mine, uint64_t bytes, void* all);
-  /* [any] This rank cannot go on: pending and later all_gathers of all ranks end with TUTTI_ABORTED. A service that
-   * cannot carry it may let those after the first all_gather end by their timeout. */
+  /* [any] This rank cannot go on: pending and later all_gathers of all ranks end with TUTTI_ABORTED. If the service
+   * cannot signal this, all_gathers after the first may end by their timeout. */
   void (*abort)(tutti_room* room);
   /* [control] Leaves. The room is not used any more; the other ranks may still be in their last all_gather. */
   void (*close)(tutti_room* room);

@@ -79,7 +79,7 @@ typedef struct tutti_rma {
   /* [progress] Adds to the region's counter (it begins at 0), after all earlier puts of this rank to the region. No
    * completion follows. TUTTI_AGAIN: no room now. */
   tutti_status (*signal)(tutti_remote* remote, uint64_t value);
-  /* [progress] The own region's counter. Puts before the counted signals are visible. */
+  /* [progress] Reads the counter of this rank's region. Puts before the counted signals are visible. */
   tutti_status (*test_signal)(tutti_rma_region* region, uint64_t* value);
   /* [progress] Advances everything; writes at most `capacity` completions, *n is how many. */
   tutti_status (*progress)(tutti_space* space, tutti_rma_completion* completions, uint32_t capacity, uint32_t* n);

@@ -4,9 +4,9 @@
  * selector; all ranks name the same one.
  *
  * The choice is a pure function: every rank asks with equal data and must get the same answer, or the call hangs. It
- * uses no clock, no random numbers and no data of this rank alone. Ranks may ask in orders of their own. One answer
- * serves all counts whose bytes have the same highest bit: `count` is the smallest of them. Where a collective/1 may
- * serve the collective, the core asks for each count.
+ * uses no clock, no random numbers and no data of this rank alone. Ranks may ask in different orders. One answer serves
+ * all counts whose bytes have the same highest bit: `count` is the smallest of them. Where a collective/1 may serve the
+ * collective, the core asks for each count.
  *
  * Threads: [any] any thread at any time.
  */

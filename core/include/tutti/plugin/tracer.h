@@ -6,8 +6,8 @@
  * The core makes the records (tutti/trace.h has their layout) and hands them over in batches, in the order in which they
  * were made, outside of calls. A tracer never slows a call down: records that it has no room for are dropped and counted.
  *
- * Threads: [any] any thread at any time; [control] the thread that makes the communicator; [tracer] a thread of the core,
- * one at a time for each tracing, which blocks all signals. Everything may block.
+ * Threads: [any] any thread at any time; [control] the thread that makes the communicator; [tracer] a thread of the
+ * core that blocks all signals, one at a time for each tracing. Everything may block.
  */
 #ifndef TUTTI_PLUGIN_TRACER_H
 #define TUTTI_PLUGIN_TRACER_H
@@ -33,7 +33,7 @@ typedef struct tutti_tracer_config {
   uint32_t record_bytes;    /* of each record */
   uint64_t communicator;    /* random, equal on all ranks */
   uint64_t clock;           /* equal on hosts and in namespaces whose CLOCK_MONOTONIC is the same */
-  uint64_t least_step_call; /* steps are recorded of calls of so many bytes and more */
+  uint64_t least_step_call; /* steps are recorded for calls of at least this many bytes */
   const char* place;        /* PLACE */
   const char* name;         /* of the communicator */
 } tutti_tracer_config;
@@ -47,10 +47,10 @@ typedef struct tutti_tracer {
   /* [any] Can traces go to this place? Asked before the ranks meet. TUTTI_INVALID_ARGUMENT with a reason (set_error):
    * no. */
   tutti_status (*check)(void* self, const char* place);
-  /* [control] Begins a trace. Errors as of check; they end the making of the communicator. */
+  /* [control] Begins a trace. Errors as of check; an error fails the creation of the communicator. */
   tutti_status (*open)(void* self, const tutti_tracer_config* config, tutti_tracing** tracing);
   /* [tracer] n records, which are valid until it returns. An error drops these n records; the core counts them, and
-   * tells the reason of the last one when the trace is closed. */
+   * logs the last error's text when the trace is closed. */
   tutti_status (*write)(tutti_tracing* tracing, const void* records, uint64_t n);
   /* [tracer] The end, with the last n records, at most 4: a tracer keeps room for them. No other call follows. */
   void (*close)(tutti_tracing* tracing, const void* records, uint64_t n);

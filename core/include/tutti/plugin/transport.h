@@ -88,8 +88,8 @@ typedef struct tutti_transport_caps {
   uint64_t bandwidth;       /* estimate: bytes per second, one link, one way */
   uint64_t flags;           /* TUTTI_TRANSPORT_* */
   uint32_t control_bytes;   /* the longest control message; at least TUTTI_CONTROL_BYTES */
-  uint32_t max_outstanding; /* an endpoint's accepted transfers without a completion; 0: no limit of its own. From it on
-                               the core posts one for each (link, lane, direction) at most; SENDs may be refused */
+  uint32_t max_outstanding; /* an endpoint's accepted transfers without a completion; 0: no limit of its own. At it
+                               the core posts at most one for each (link, lane, direction); SENDs may be refused */
   const char* fabric; /* TUTTI_REACH_FABRIC: the id of the fabric, equal on all hosts that it joins. Lives as long as
                          the process. NULL otherwise */
 } tutti_transport_caps;
@@ -102,7 +102,7 @@ enum {
 };
 
 /* Memory to register. NULL with UINT64_MAX bytes: all host memory of the process, also what it will have; offsets in such
- * a region are addresses. A transport that cannot takes TUTTI_NOT_SUPPORTED. */
+ * a region are addresses. A transport that cannot returns TUTTI_NOT_SUPPORTED. */
 typedef struct tutti_memory {
   uint32_t struct_size;
   uint32_t kind; /* TUTTI_MEMORY_* */
@@ -204,8 +204,8 @@ typedef struct tutti_transport {
   tutti_status (*open_domain)(void* self, const tutti_domain_config* config, tutti_domain** domain);
   /* [control] Every endpoint was closed and every region deregistered before. */
   void (*close_domain)(tutti_domain* domain);
-  /* [control] Fills caps, with the same each time. A transport over others tells what is left of theirs. It may return
-   * TUTTI_NOT_SUPPORTED as open_domain does: the core then closes the domain. */
+  /* [control] Fills caps, with the same values each time. A transport over others reports what remains of their
+   * capabilities. It may return TUTTI_NOT_SUPPORTED as open_domain does: the core then closes the domain. */
   tutti_status (*query)(tutti_domain* domain, tutti_transport_caps* caps);
   /* Optional, both or neither. [any] Registers memory so that transfers may name it. The memory stays the caller's and
    * outlives the region. */
@@ -220,7 +220,7 @@ typedef struct tutti_transport {
   void (*close_endpoint)(tutti_endpoint* endpoint);
   /* [progress] Connects to `peer`. TUTTI_OK: *link is ready. TUTTI_AGAIN: under way, call again after progress. A later
    * call for a connected peer gives the same link. Both ends may call at the same time; the end that does not call
-   * needs only progress and receive_pair for the other's connection to come about. An error is final for this peer, at
+   * needs only progress and receive_pair for the other's connection to complete. An error is final for this peer, at
    * both ends ("Connecting" above). Errors: TUTTI_NO_RESOURCES, TUTTI_SYSTEM or TUTTI_NOT_SUPPORTED where this
    * transport cannot connect the two; TUTTI_TIMEOUT for a peer that does not answer; TUTTI_PEER_FAILED for a lost one;
    * TUTTI_MISMATCH for settings that do not work together. `peer` is never the own rank. */
@@ -228,7 +228,7 @@ typedef struct tutti_transport {
   /* Mandatory for a transport that sends pair messages. [progress] A pair message of `peer`, at any time from
    * open_endpoint on, whether this end has called connect or not; `data` lives until return. It comes from the same
    * transport of a rank of this job, perhaps of another version: unknown bytes are TUTTI_INVALID_ARGUMENT or
-   * TUTTI_MISMATCH. Errors count as connect's. */
+   * TUTTI_MISMATCH. Its errors have the effect of connect's. */
   tutti_status (*receive_pair)(tutti_endpoint* endpoint, uint32_t peer, const void* data, uint64_t bytes);
 
   /* [progress] Takes the first *accepted transfers of the batch, in order within each (link, lane, kind). Refusal of
@@ -261,8 +261,8 @@ typedef struct tutti_transport {
 /* view/1: messages are read and written where they lie, without a copy between user memory and the transport's.
  *
  * It is another way to do the same SENDs and RECVs: a message written by reserve/commit or send_region may be met by a
- * posted RECV, and a posted SEND by try_receive. On one (link, lane, direction) a caller does not reserve while a
- * posted SEND of it is incomplete, nor try_receive while a posted RECV of it is incomplete. Hot: no lock, no clock, no
+ * posted RECV, and a posted SEND by try_receive. On one (link, lane, direction) a caller must not call try_reserve
+ * while a posted SEND is incomplete, nor try_receive while a posted RECV is incomplete. Hot: no lock, no clock, no
  * error store; failures appear in the endpoint's progress. All functions [progress]. */
 typedef struct tutti_view {
   uint32_t struct_size;
@@ -286,8 +286,8 @@ typedef struct tutti_view {
   /* ... which has been released by the receiver when released() > ticket: its bytes may then be overwritten. The value
    * never decreases. After a peer has failed it is UINT64_MAX. */
   uint64_t (*released)(tutti_link* link, uint32_t lane);
-  /* Optional. Like try_receive, for a caller that wants the bytes at `room`, where *bytes bytes have room until release.
-   * A message that the transport has to fetch, and that fits, it puts there: then it returns `room`. */
+  /* Optional. Like try_receive, for a caller that wants the bytes at `room`, which has space for *bytes bytes until
+   * release. A transport that has to fetch the message writes it to `room` if it fits, and then returns `room`. */
   const void* (*try_receive_into)(tutti_link* link, uint32_t lane, void* room, uint64_t* bytes);
   /* Mandatory with TUTTI_TRANSPORT_MARKS, both. Messages that are committed or sent by region on the lane from now on
    * have this mark; it is 0 at first. */

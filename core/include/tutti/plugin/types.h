@@ -109,8 +109,7 @@ enum { TUTTI_LAND = 9, TUTTI_LOR = 10, TUTTI_LXOR = 11 };
 /* On pairs, and only these: the pair with the least or greatest value, as min and max order them (NaN wins, -0 is less
  * than +0); of equal values the one with the lowest index. */
 enum { TUTTI_MINLOC = 12, TUTTI_MAXLOC = 13 };
-/* Operators from here on belong to applications (tutti_op_create). No device and no plugin meets
- * one. */
+/* Operators from here on belong to applications (tutti_op_create). No device and no plugin gets one. */
 enum { TUTTI_FIRST_USER_OP = 0x10000 };
 
 /* Collectives that run as schedules. (send and recv are not schedules.) A mask of them has bit 1 << TUTTI_BROADCAST and

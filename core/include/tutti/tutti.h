@@ -461,8 +461,8 @@ tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uin
  *
  * tutti_group_end begins the calls and ends the group, even if it fails. Its request (NULL: it blocks) is complete when
  * all are; if one fails, the group ends with that error. With TUTTI_PERSISTENT each start begins all of them. On device
- * memory calls go into their streams in the order in which they were made, sends and receives last and in one stream.
- * */
+ * memory calls go into their streams in the order in which they were made, sends and receives last and in one
+ * stream. */
 tutti_status tutti_group_begin(tutti_comm* comm);
 tutti_status tutti_group_end(tutti_comm* comm, const tutti_options* options, tutti_request** request);
 /* Forgets the calls: nothing has begun. */

@@ -18,7 +18,7 @@
 //   static const tutti_algorithm line = make_algorithm<Line>();
 //
 // The builder's part: LOAD is set on every step of a reducing collective that reads IN; steps are
-// numbered; errors (a lane that is not there, the sink's refusal) end the schedule and reach the core as a status.
+// numbered; errors (a lane that does not exist, a refusal of the sink) end the schedule and reach the core as a status.
 // FINAL is the author's: it belongs on the step that completes a result. Nothing is allocated per step.
 #pragma once
 
@@ -78,7 +78,7 @@ struct Query {
     return unequal() ? static_cast<uint32_t>(forms[collective - TUTTI_GATHER_V]) : collective;
   }
   bool unequal() const { return collective >= TUTTI_GATHER_V && collective <= TUTTI_ALL_TO_ALL_V; }
-  // The class of block b of all that a collective other than all_to_all_v has.
+  // The class of block b in any collective except all_to_all_v.
   uint32_t class_of(uint32_t block) const { return unequal() ? block : 0; }
   // The rank `k` places after (before) this one, around the ring. k <= n.
   uint32_t next(uint32_t k = 1) const { return wrap(rank + k); }
@@ -90,7 +90,7 @@ struct Query {
   uint32_t wrap(uint32_t i) const { return i < n ? i : i - n; }
 };
 
-// Rounds in which what one rank knows reaches n >= 1 ranks when it doubles in each.
+// Rounds in which data of one rank reaches n >= 1 ranks, when their number doubles in each: ceil(log2 n).
 constexpr uint32_t ceil_log2(uint32_t n) { return static_cast<uint32_t>(std::bit_width(n - 1)); }
 
 // `chunks` consecutive chunks of a buffer from chunk `first`.
@@ -106,7 +106,7 @@ struct StepId {
   uint32_t step = 0;
 };
 
-// The sink said no; it has given its reason already, so that the status alone travels.
+// The sink refused. It has given its reason already, so this carries the status alone.
 struct SinkRefused {
   tutti_status status;
 };
@@ -177,8 +177,8 @@ class Schedule {
   uint64_t serial_ = 0;
 };
 
-// The step just added: what is said of it must be said before the next step is added. Converts to its StepId, which
-// keeps its meaning.
+// The step just added. Its functions must be called before the next step is added. Converts to its StepId, which stays
+// valid.
 class StepHandle {
  public:
   // This step writes a complete result.
@@ -314,8 +314,8 @@ class CyclicRun {
   uint32_t size_ = 0;
 };
 
-// The whole schedule of any collective of one rank, which is the same for all algorithms: true when that was it. A
-// reducing one copies even in place, because LOAD and FINAL may change the values.
+// With one rank: adds the whole schedule, which is the same for all algorithms, and returns true. A reducing collective
+// copies even in place, because LOAD and FINAL may change the values.
 inline bool alone(const Query& q, Schedule& s) {
   if (q.n != 1) return false;
   Lane lane = s.lane().level(s.slice_levels() ? 1 : 0);

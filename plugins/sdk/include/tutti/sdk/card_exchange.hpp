@@ -94,7 +94,7 @@ class CardExchange {
       meet(peer, *card);
     return std::nullopt;
   }
-  // The Error for a message of the transport that cannot be.
+  // The Error for an invalid message of the transport.
   Error impossible(uint32_t peer, const Error& why) const {
     return endpoint_.error(why.status(), "from rank {}: {}; do all ranks load the same version of this plugin?", peer,
                            why.what());
@@ -111,7 +111,7 @@ class CardExchange {
       fail(peer, TUTTI_NO_RESOURCES, "out of memory");
     }
   }
-  // There will be no link, and the peer is told.
+  // Refuses the link, and tells the peer.
   void fail(uint32_t peer, tutti_status status, const std::string& text) {
     if (!end(peer, status, text)) return;
     endpoint_.log(TUTTI_LOG_WARN, "connection with rank {}: {}", peer, text);

@@ -202,7 +202,7 @@ inline Invitation this_place() {
   return place;
 }
 
-// The words of a guest.
+// The first packet of a guest.
 struct Knock {
   static constexpr uint32_t number = 0x4b434f4e;
   uint32_t kind = number;
@@ -230,7 +230,7 @@ inline FileDescriptor unix_socket() {
 }
 }  // namespace descriptors_detail
 
-// Where a rank lets those in whom it has invited. [one thread at a time]
+// The listening end, which lets invited ranks in. [one thread at a time]
 class Doorway {
  public:
   // Throws Error.
@@ -267,8 +267,8 @@ class Doorway {
     return told;
   }
   void uninvite(uint32_t guest) { tokens_.erase(guest); }
-  // Goes to the doorway that has invited this guest, with descriptors. Nothing: it is crowded now, try again. Throws
-  // Error: TUTTI_SYSTEM where it is out of reach, TUTTI_PEER_FAILED where it is not there any more.
+  // Connects to the doorway that has invited this rank, and passes descriptors. Nothing: its queue is full, try again.
+  // Throws Error: TUTTI_SYSTEM where it is out of reach, TUTTI_PEER_FAILED where it is not there any more.
   std::optional<Socket> visit(const Invitation& invitation, uint32_t guest,
                               const std::vector<int>& descriptors = {}) const {
     check_place(invitation);
@@ -300,7 +300,7 @@ class Doorway {
     hear_strangers(on_guest);
   }
 
-  // The guest whose Knock these bytes are, which is no longer invited then.
+  // The guest that these bytes (a Knock) name. Its invitation is used up.
   std::optional<uint32_t> presented(std::string_view bytes) {
     Knock knock;
     if (bytes.size() != sizeof knock) return std::nullopt;

@@ -97,7 +97,7 @@ class Interposer {
     virtual const void* try_receive(uint32_t lane, uint64_t* bytes) noexcept {
       return view().try_receive(inner_, lane, bytes);
     }
-    // Unless overridden it does what try_receive does: `room` is a permission.
+    // Unless overridden it does what try_receive does: it need not use `room`.
     virtual const void* try_receive_into(uint32_t lane, [[maybe_unused]] void* room, uint64_t* bytes) noexcept {
       return try_receive(lane, bytes);
     }
@@ -193,14 +193,14 @@ class Interposer {
 
   // Both strings outlive the plugin.
   Interposer(const char* name, const char* summary);
-  // Over a given transport, with its name and summary: wrapped() is not asked.
+  // Over a given transport, with its name and summary: wrapped() is not called.
   explicit Interposer(const tutti_transport& over);
   Interposer(const Interposer&) = delete;
   Interposer& operator=(const Interposer&) = delete;
   virtual ~Interposer() = default;
 
-  // The id of the plugin to wrap, unless the transport was given. Asked until it has been found. Throws what
-  // open_domain should answer.
+  // The id of the plugin to wrap, unless the transport was given. Called until the plugin has been found. An Error that
+  // it throws is open_domain's.
   virtual std::string wrapped() = 0;
   // The wrapped transport, for good; throws sdk::Error when there is no such plugin.
   const Inner& inner();
@@ -209,9 +209,9 @@ class Interposer {
   virtual tutti_status query(Domain& domain, tutti_transport_caps* caps) {
     return inner().api->query(domain.inner(), caps);
   }
-  // Is an interface that the wrapped transport has shown? Asked for TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID, TUTTI_RAILS_ID.
+  // True to offer this interface of the wrapped transport: TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID or TUTTI_RAILS_ID.
   virtual bool shows(std::string_view) { return true; }
-  // Is the wrapped transport's send_region shown?
+  // True to offer the wrapped transport's send_region.
   virtual bool shows_send_region() { return true; }
   // rails/1. Called only where the wrapped transport has it.
   virtual tutti_status rails(const tutti_rail_sink* sink) { return inner().rails->of_host(inner().api->self, sink); }
@@ -429,7 +429,8 @@ inline void Interposer::fill_rails() {
   rails_.of_host = [](void* self, const tutti_rail_sink* sink) { return guard([&] { return of(self).rails(sink); }); };
 }
 
-// Several threads may ask at once, and others read a table meanwhile: what is right already is not written again.
+// Several threads may call this at once while others read the tables: fields that are right already are not written
+// again.
 inline const void* Interposer::interface_named(std::string_view id) {
   const Inner& in = inner();
   const auto set = [this](auto& field, auto value) {

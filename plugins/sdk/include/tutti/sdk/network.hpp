@@ -13,7 +13,7 @@
 namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
 
-// Completions on their way to the core, with the bytes that they point to. No allocation once warm, but for those
+// Completions on their way to the core, with the bytes that they point to. No allocation once warm, except for those
 // bytes.
 class Completions {
  public:

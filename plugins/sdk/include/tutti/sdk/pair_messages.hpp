@@ -22,8 +22,8 @@ class PairSender {
  public:
   // Throws Error where the core gives no way to send them.
   explicit PairSender(const tutti_endpoint_config& config) : pair_(&accepted_offer(config.pair)) {}
-  // At most TUTTI_PAIR_BYTES. Throws Error. A message to a lost peer is dropped: of the loss the endpoint hears
-  // otherwise.
+  // At most TUTTI_PAIR_BYTES. Throws Error. A message to a lost peer is dropped: the endpoint learns of the loss by
+  // itself.
   void send(uint32_t peer, std::string message) {
     waiting_.emplace_back(peer, std::move(message));
     flush();
@@ -77,7 +77,7 @@ struct PairFormat {
     std::string_view body;  // of the bytes that were decoded
   };
   // Throws Error: TUTTI_MISMATCH where another version of the transport wrote the bytes,
-  // TUTTI_INVALID_ARGUMENT where they are no message of it.
+  // TUTTI_INVALID_ARGUMENT where the bytes are not a message of this transport.
   Message decode(std::string_view bytes) const {
     Head head{};
     if (bytes.size() < sizeof head) throw refuse(bytes.size(), "they end too early");

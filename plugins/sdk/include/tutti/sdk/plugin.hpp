@@ -90,9 +90,8 @@ tutti_status guard(Body&& body) noexcept {
   }
 }
 
-// A struct that came from the host, as far as this plugin knows it: fields that it ends before are zero. Throws
-// TUTTI_INVALID_ARGUMENT for one that is too short, TUTTI_NOT_SUPPORTED for one that sets what this plugin does not
-// know.
+// A struct from the host, with the fields that this plugin knows; fields beyond the struct's end are zero. Throws
+// TUTTI_INVALID_ARGUMENT if it is too short, TUTTI_NOT_SUPPORTED if it sets a field that this plugin does not know.
 template <typename Struct>
 Struct accepted(const Struct* given) {
   const SizeVerdict verdict = judge_size(given);
@@ -108,7 +107,7 @@ const Struct& accepted_offer(const Struct* given) {
   return *given;
 }
 
-// Lets `fill` fill an output struct; what the caller has no room for is left out.
+// Lets `fill` fill an output struct; fields for which the caller has no room are left out.
 template <typename Struct, typename Fill>
 void fill_sized(Struct* out, Fill&& fill) {
   accepted_offer(out);
@@ -179,8 +178,7 @@ inline const void* find_interface(std::initializer_list<Interface> interfaces, c
 
 // Defines the entry: name (a C identifier), then the five texts of tutti_plugin_info, then the interfaces as {id,
 // &table}. A semicolon follows. Its symbol is tutti_plugin_entry, which a shared library exports, and
-// tutti_plugin_entry_NAME for applications that link several plugins in: the first is weak there, and nobody asks for
-// it.
+// tutti_plugin_entry_NAME for applications that link several plugins in: the first is weak there, and unused.
 #define TUTTI_PLUGIN(name, ID, VERSION, VENDOR, LICENSE, SUMMARY, ...)                                            \
   namespace {                                                                                                     \
   const tutti_plugin_info tutti_info_##name{sizeof(tutti_plugin_info), 0, ID, VERSION, VENDOR, LICENSE, SUMMARY}; \

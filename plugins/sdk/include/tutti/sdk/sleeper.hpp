@@ -23,7 +23,7 @@ class Sleeper {
  public:
   // The timer's mark.
   static constexpr uint64_t kTimer = UINT64_MAX;
-  // ready() tells of so many at once.
+  // The most descriptors that one ready() returns.
   static constexpr size_t kMost = 64;
 
   // Throws Error{TUTTI_SYSTEM}, as do watch and change.
@@ -39,7 +39,7 @@ class Sleeper {
   void watch(int fd, uint32_t events = EPOLLIN, uint64_t mark = 0) { control(EPOLL_CTL_ADD, fd, events, mark); }
   void change(int fd, uint32_t events, uint64_t mark) { control(EPOLL_CTL_MOD, fd, events, mark); }
   void forget(int fd) noexcept { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
-  // The descriptors that are ready now, with data.u64 the mark; never waits. A timer that has run out is among it once.
+  // The descriptors that are ready now, with data.u64 the mark; never waits. An expired timer is among them once.
   std::span<const epoll_event> ready() {
     const int n = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), 0);
     const std::span<const epoll_event> found(events_.data(), n > 0 ? static_cast<size_t>(n) : 0);

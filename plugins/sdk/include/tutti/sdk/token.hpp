@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One-time tokens: random bytes that a pair message tells, and that what comes from outside has to show.
+// One-time tokens: random bytes that a pair message carries, and that a connection from outside must present.
 #pragma once
 
 #include <sys/random.h>
@@ -19,7 +19,7 @@ inline void fill_random(std::span<uint8_t> bytes) {
     throw system_error("getrandom", errno);
 }
 
-// Are they equal? The time it takes does not tell where they differ.
+// Are they equal? Compares in constant time.
 inline bool same_bytes(std::span<const uint8_t> a, std::span<const uint8_t> b) {
   if (a.size() != b.size()) return false;
   volatile uint8_t different = 0;

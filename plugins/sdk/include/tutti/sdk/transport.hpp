@@ -9,9 +9,8 @@
 //     static void query(Domain& domain, tutti_transport_caps& caps);
 //     static const void* interface(std::string_view id);                              // optional: its other interfaces
 //     static std::vector<sdk::RailFacts> rails();                                     // optional: rails.hpp
-//     struct Domain {                                                                 // made from tutti_domain_config
-//                                                                                     // where it can be, else of
-//                                                                                     nothing
+//     struct Domain {                                                                 // made from tutti_domain_config,
+//                                                                                     // or default-constructed
 //       tutti_region* register_memory(const tutti_memory&);                           // optional, with deregister
 //       void deregister_memory(tutti_region*);
 //     };

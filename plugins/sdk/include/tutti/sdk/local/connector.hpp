@@ -76,7 +76,7 @@ class Connector {
     int file;                               // of the pair; stays the connector's
     std::span<FileDescriptor> descriptors;  // those that the peer brings, as many as this rank brings
   };
-  // How the transport takes part. What the first two throw refuses the peer.
+  // The transport's part. An exception of the first two refuses the peer.
   struct Steps {
     std::function<FileDescriptor()> make_file;  // the pair's, at its lower rank
     std::function<std::unique_ptr<Link>(Parts)> make_link;

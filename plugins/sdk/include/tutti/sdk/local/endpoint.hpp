@@ -50,8 +50,7 @@ class Endpoint : public EndpointBase {
 
  private:
   using Lane = local::Lane<Link>;
-  // Progress looks at the lines, whose news are seldom, in one call of so many; more often while ranks are still to
-  // connect.
+  // Lines seldom have news: one of so many progress calls reads them, more often while ranks are to connect.
   static constexpr uint32_t kLineInterval = 1024, kLineIntervalConnecting = 64;
 
   static std::string label(const char* what) { return fmt::format("tutti-{}-{}", Link::format.transport, what); }

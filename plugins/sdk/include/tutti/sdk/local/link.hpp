@@ -56,8 +56,8 @@ struct PeerDoorbell {
   std::shared_ptr<FileDescriptor> eventfd;
   Doorbell& words() const { return *reinterpret_cast<Doorbell*>(page->data()); }
 };
-// All of this process's ranks share one eventfd of a station, so that n ranks of a process that all know each other
-// hold n eventfds, not n * n. Of several that came from one station the first is kept. [any thread]
+// All of this process's ranks share one eventfd of a station: n ranks of a process that all know each other hold n
+// eventfds, not n * n. The first that came from a station is kept. [any thread]
 inline std::shared_ptr<FileDescriptor> share_eventfd(const Token& station, FileDescriptor eventfd) {
   static auto& eventfds = *new SharedByKey<Token, FileDescriptor>;  // threads may outlive static destruction
   return eventfds.get(
@@ -181,14 +181,14 @@ class LinkBase {
   bool has_control_room() noexcept;
   // The next control message, copied to `to`: false: none.
   bool receive_control(uint8_t* to, uint64_t& bytes);
-  // Is there something of this link that the caller was not told of? For arm(), after the doorbell's word was set.
+  // Has this link something that was not reported to the caller? For arm(), after the doorbell's word was set.
   bool has_news() noexcept;
 
   // Receives what has come on the line.
   void read_line() noexcept;
   // Sends what waits for room on the line.
   void write_line() noexcept;
-  // Ends the link. TUTTI_ABORTED and a peer given up by the caller are not told as events.
+  // Ends the link. TUTTI_ABORTED and a peer given up by the caller are not reported as events.
   void end(tutti_status status, std::string_view why, bool tell) noexcept;
 
   // The line stays open until the other end closes it, also when the link has ended.
@@ -214,7 +214,7 @@ class LinkBase {
   Reference find(const uint8_t*, uint64_t, uint32_t, void*) noexcept {
     return corrupt("its ring is corrupt: a message by reference, which this transport does not have");
   }
-  // Ends the link: the peer wrote what cannot be.
+  // Ends the link: the peer wrote invalid values.
   Reference corrupt(std::string_view why) noexcept {
     end(TUTTI_PEER_FAILED, why, true);
     return {};

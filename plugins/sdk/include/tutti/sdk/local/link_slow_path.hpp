@@ -163,7 +163,7 @@ uint32_t LinkBase<Self>::advance(Lane& lane, tutti_completion* completions, uint
   return n;
 }
 
-// Ends what can never be met. Sends that are copied have their completions first.
+// Ends transfers that can never match. Sends that are copied have their completions first.
 template <typename Self>
 uint32_t LinkBase<Self>::end_posted(Lane& lane, tutti_completion* completions, uint32_t capacity) {
   uint32_t n = 0;
@@ -231,8 +231,8 @@ bool LinkBase<Self>::has_news() noexcept {
   for (uint32_t i = 0; i < parts_.geometry.lanes; i++) {
     Lane& lane = lanes_[i];
     if (lane.copied_sends > 0) return true;
-    // A message that nobody asks for, an early one of a later operation say, is told of once: else nobody could sleep
-    // before it is taken.
+    // A message that no receive takes yet, for example an early one of a later operation, is reported once: else the
+    // caller could not sleep until it is taken.
     if (!lane.view && (lane.told != lane.received + 1 || !lane.receives.empty()) &&
         lane.in->descriptors[lane.received % kDepth].sequence.load(std::memory_order_seq_cst) ==
             static_cast<uint32_t>(lane.received + 1)) {
@@ -240,7 +240,7 @@ bool LinkBase<Self>::has_news() noexcept {
       news = true;
     }
     if (lane.waits_for_credit && lane.out->released.load(std::memory_order_seq_cst) != lane.credit_told) {
-      // Likewise: told once, until somebody asks again and finds no room.
+      // Room is also reported once, until the caller asks again and finds none.
       lane.waits_for_credit = false;
       news = true;
     }
@@ -275,7 +275,7 @@ void LinkBase<Self>::take(Packet& packet) {
   if (const auto goodbye = packet.as<Goodbye>()) {
     if (goodbye->gave_up) return peer_gone("it gave this rank up", true);
     let_go_ = true;
-    // An orderly end is told only to who still expects something.
+    // An orderly end is reported only where the caller still expects something.
     return peer_gone("it has closed its endpoint", active_lanes_ > 0);
   }
   if (!self().handle(packet))

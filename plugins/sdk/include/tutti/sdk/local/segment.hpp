@@ -92,9 +92,9 @@ class Direction {
   Geometry geometry_{};
 };
 
-// An endpoint's own page(s), which all its peers map. `sleeps` is 1 while the endpoint sleeps on its descriptor: who
-// makes something ready and then reads 1 swaps it to 0 and rings the eventfd. Both sides use seq_cst operations, of
-// which one must see the other's, so no wake-up is lost. Bit r of `control` says that rank r sent a control message.
+// An endpoint's own page(s), which all its peers map. `sleeps` is 1 while the endpoint sleeps on its descriptor: a peer
+// that makes something ready and then reads 1 swaps it to 0 and rings the eventfd. Both sides use seq_cst operations,
+// of which one must see the other's, so no wake-up is lost. Bit r of `control` says that rank r sent a control message.
 struct Doorbell {
   alignas(64) std::atomic<uint32_t> sleeps;
 

@@ -59,7 +59,7 @@ class Line {
   ~Line() { close(); }
   explicit operator bool() const { return end_ != nullptr; }
 
-  // The other end is told that there is nobody here any more, after a last packet of a few bytes.
+  // Closes the line at the other end, too, after a last packet of a few bytes.
   template <typename T>
   void close(const T& last) noexcept {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(LastWord));
@@ -94,7 +94,7 @@ class Line {
   std::shared_ptr<LineEnd> end_;
 };
 
-// Any thread, except for what a Member says of itself.
+// [any thread, except where Member states otherwise]
 class Station : public std::enable_shared_from_this<Station> {
  public:
   class Member;
@@ -180,7 +180,7 @@ class Station : public std::enable_shared_from_this<Station> {
   // Readable when a member has something to do.
   int descriptor() const { return sleeper_.descriptor(); }
   int eventfd_descriptor() const { return eventfd_.get(); }
-  // Of the doorbell pages of all members.
+  // The file of all members' doorbell pages.
   int doorbell_file() const { return pages_.descriptor(); }
   // Has this station's name, and no token.
   const Invitation& place() const { return door_.place(); }
@@ -541,7 +541,7 @@ inline void Station::read_all(Member& reader) {
         wake(member, &reader);
       }
     });
-  } catch (const Error& error) {  // whoever was to come: it is a matter of those who wait for somebody
+  } catch (const Error& error) {  // it is not known who was to come, so all that wait for a peer get it
     for (const auto& [number, invited] : invited_) {
       invited.first->trouble_ = error;
       wake(*invited.first, &reader);

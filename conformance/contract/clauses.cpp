@@ -15,9 +15,9 @@ constexpr Clause table[] = {
      "`get_interface` must return NULL for an unknown id and for an index past the last. For an id that the plugin "
      "has, it must return the same table every time. The same holds for a transport's own `get_interface`."},
     {"E-4",
-     "Every table must have its revision's size and stamp and all mandatory functions. Of a pair of optional "
-     "functions it must have both or neither. A table with a name must have a lower-case name and a summary. Two "
-     "tables of one kind must not have the same name."},
+     "Every table must have its revision's size and stamp and all mandatory functions. It must have both functions of "
+     "an optional pair or neither. A table with a name must have a lower-case name and a summary. Two tables of one "
+     "kind must not have the same name."},
     {"E-5",
      "A function that returns an error must first call `set_error` on the same thread, with the same status and with "
      "a text. The functions of view/1 are exempt."},
@@ -28,8 +28,8 @@ constexpr Clause table[] = {
      "A log record must have its size, the plugin's id as `source`, one of `TUTTI_LOG_*` as its level, and a text "
      "that does not end in a newline."},
     {"E-8",
-     "A plugin must accept a struct that is longer than it knows if the unknown tail is zero, and must refuse it "
-     "with `TUTTI_NOT_SUPPORTED` otherwise. Tables of services (`tutti_host`, sinks) may be longer in any way."},
+     "A plugin must accept a struct that is longer than it knows if the unknown tail is zero, and must refuse it with "
+     "`TUTTI_NOT_SUPPORTED` otherwise. Tables of services (`tutti_host`, sinks) may have any unknown tail."},
     {"E-9",
      "A plugin must not write more of an output struct than the `struct_size` bytes for which the caller has room, "
      "and must set `struct_size` to the number of bytes that it filled. Room that ends before the last mandatory "
@@ -153,8 +153,8 @@ constexpr Clause table[] = {
     {"T-35",
      "`register_memory` must accept host memory of every address and length, and must not change it. A transfer that "
      "names the region must move what the memory holds at that moment. Memory of a kind that `memory_kinds` does not "
-     "contain must be refused with `TUTTI_NOT_SUPPORTED`. So may be the memory of the whole process (NULL, UINT64_MAX "
-     "bytes)."},
+     "contain must be refused with `TUTTI_NOT_SUPPORTED`. The memory of the whole process (NULL, UINT64_MAX bytes) may "
+     "be refused with that status, too."},
     {"T-36",
      "The transport must not use the memory of a region after `deregister_memory`. It must treat later memory at the "
      "same address, registered or not, as different memory."},
@@ -170,8 +170,9 @@ constexpr Clause table[] = {
      "thread after another."},
     {"T-40",
      "If `memory_kinds` contains the memory of a device, transfers must move registered memory of that kind by its "
-     "descriptor, and the processor must not access its address. What a RECV wrote must be visible to the device after "
-     "the completion or, if the transport sets `TUTTI_TRANSPORT_NEEDS_FLUSH`, once `flush` has returned `TUTTI_OK`."},
+     "descriptor, and the processor must not access its address. Data that a RECV wrote must be visible to the device "
+     "after the completion or, if the transport sets `TUTTI_TRANSPORT_NEEDS_FLUSH`, once `flush` has returned "
+     "`TUTTI_OK`."},
     {"T-41",
      "While endpoints stay open, the process must not hold more descriptors, threads, mapped bytes or heap for "
      "transfers, messages and regions that have ended, however many there were."},
@@ -183,12 +184,11 @@ constexpr Clause table[] = {
     {"T-43",
      "Endpoints with the same `tutti_endpoint_config.family` may share connections and the descriptor of `wait_fd/1`. "
      "Each must still get its own messages, wake-ups and losses only. Closing or aborting one, or giving up a peer "
-     "there, must not be noticed by the others."},
+     "there, must not affect the others."},
     {"T-44",
      "`connect` may return `TUTTI_OK` at one end only when the other end cannot fail any more for a reason of its own. "
-     "If an end cannot connect, because it lacks descriptors say, `connect` must return the status of that end at "
-     "both, "
-     "and no PEER_FAILED record may come. Connections to other peers must not be affected."},
+     "If an end cannot connect, for example for lack of descriptors, `connect` must return the status of that end at "
+     "both ends, and no PEER_FAILED record may come. Connections to other peers must not be affected."},
 
     {"V-1",
      "`try_receive` must return the lane's next message and its length, or NULL. Called again before `release`, it "
@@ -212,8 +212,8 @@ constexpr Clause table[] = {
      "After a peer has failed, `try_reserve` must return NULL and `released` must return UINT64_MAX. The endpoint's "
      "progress must continue."},
     {"V-10",
-     "`try_receive_into` must show the message that `try_receive` would show. It may write the message to `room` if it "
-     "fits, and must then return `room`. Else it must not write there."},
+     "`try_receive_into` must return the message that `try_receive` would return. It may write the message to `room` "
+     "if it fits, and must then return `room`. Otherwise it must not write to `room`."},
     {"V-11",
      "A message by `commit` or `send_region` must have the mark that `set_mark` was given last for its lane, or 0. "
      "`get_mark` must return the mark of the message that `try_receive` returned, however it was sent."},
@@ -226,8 +226,8 @@ constexpr Clause table[] = {
     {"W-3",
      "An event before `arm` must not be missed: `arm` must return `TUTTI_AGAIN`, or the descriptor must be readable."},
     {"W-4",
-     "While nothing happens, `arm` must return `TUTTI_OK` after finitely many calls, and the descriptor must not be "
-     "readable."},
+     "While there is nothing to progress, `arm` must return `TUTTI_OK` after finitely many calls, and the descriptor "
+     "must not be readable."},
     {"W-5", "`disarm` must clear the descriptor. Arming again must work like the first time."},
 
     {"R-1",
@@ -243,11 +243,11 @@ constexpr Clause table[] = {
      "bytes per message."},
 
     {"M-1",
-     "`share` must fill the place with `bytes` and with where this end has the memory: for device memory `device` is "
-     "its address and `host` is NULL; host memory has both and is zeroed."},
+     "`share` must fill the place with `bytes` and with this end's addresses of the memory. For device memory `device` "
+     "is its address and `host` is NULL. Host memory must have both and must be zeroed."},
     {"M-2",
-     "`open_mapping` must map the peer's share of that tag. While there is none it must return `TUTTI_AGAIN`. A tag "
-     "must be usable again after its share is gone."},
+     "`open_mapping` must map the peer's share of that tag. While there is no such share it must return `TUTTI_AGAIN`. "
+     "A tag must be usable again after its share is gone."},
     {"M-3", "`share_state` must return `TUTTI_AGAIN` until the peer has mapped the share, and then `TUTTI_OK`."},
     {"M-4",
      "`withdraw` must return `TUTTI_AGAIN` while the peer has a mapping, and `TUTTI_OK` within finitely many calls "
@@ -260,18 +260,18 @@ constexpr Clause table[] = {
      "that does not exist. `open_mapping` must return an error for such a kind."},
     {"M-7",
      "If `open_mapping` of a share fails, the peer's `share_state` must return the same status with the reason, and "
-     "its `withdraw` `TUTTI_OK`."},
+     "its `withdraw` must return `TUTTI_OK`."},
     {"M-8",
      "After `fail_peer`, where there is one, `share` and `open_mapping` must return `TUTTI_PEER_FAILED`. `withdraw` of "
-     "a share that the "
-     "living peer has mapped must return it too, and mappings must stay addressable until they are closed."},
+     "a share that the living peer has mapped must return `TUTTI_PEER_FAILED`, too. Mappings must stay addressable "
+     "until they are closed."},
     {"M-9",
      "After the peer's process has ended, `withdraw` must return `TUTTI_OK` within finitely many calls, and mappings "
      "must stay addressable until they are closed."},
     {"M-10",
-     "After `decline` of a tag the peer's `share_state` of its share of that tag, also of one made later, must return "
-     "the given status with the reason, and its `withdraw` `TUTTI_OK`. The peer's `open_mapping` of that tag must "
-     "return the status once, and after that the tag must be usable again."},
+     "After `decline` of a tag, the peer's `share_state` must return the given status with the reason for its share of "
+     "that tag, made before or later, and `withdraw` of that share must return `TUTTI_OK`. The peer's `open_mapping` "
+     "of that tag must return the status once. After that the tag must be usable again."},
 
     {"A-1", "`collectives` must name at least one collective and must not name an unknown one."},
     {"A-2", "`supports` must return `TUTTI_OK`, or `TUTTI_NOT_SUPPORTED` with a reason."},
@@ -294,7 +294,7 @@ constexpr Clause table[] = {
      "Every output chunk must receive exactly its contributions, each once, in its place, and in a scan in the order "
      "of ranks."},
     {"A-13", "Conflicting accesses must be ordered by lane, dependency or message."},
-    {"A-14", "A schedule must not write anything but output and scratch and, out of place, must not write IN."},
+    {"A-14", "A schedule must write only output and scratch. Out of place it must not write IN."},
     {"A-15",
      "Each contribution must be read with LOAD exactly once. Each output value must be written with FINAL exactly "
      "once."},
@@ -302,7 +302,7 @@ constexpr Clause table[] = {
     {"A-17", "The scratch of a sliced schedule must be free when a later slice reuses it."},
     {"A-18",
      "In an all_reduce all ranks must reduce the values of a chunk in the same order, up to swapped operands, so that "
-     "all get the same bits from inexact data too."},
+     "all get the same bits, also from inexact data."},
 
     {"G-1",
      "`open` must join the meeting at the place that the config names. If the config has `nranks`, `*rank` and "
@@ -314,8 +314,8 @@ constexpr Clause table[] = {
      "If a rank does not come to an `all_gather`, the others' must end with `TUTTI_TIMEOUT` after `timeout_ns`."},
     {"G-4", "After `abort` of any rank, pending and later `all_gather`s of all ranks must end with `TUTTI_ABORTED`."},
     {"G-5",
-     "If ranks gather different numbers of bytes, none of them may be told `TUTTI_OK`, and at least one must be told "
-     "`TUTTI_MISMATCH`."},
+     "If ranks gather different numbers of bytes, `all_gather` must not return `TUTTI_OK` on any rank, and must return "
+     "`TUTTI_MISMATCH` on at least one."},
     {"G-6", "Meetings at different places must be independent. A place must be usable again after a meeting."},
 
     {"P-1",
@@ -325,12 +325,11 @@ constexpr Clause table[] = {
      "An access that does not lie in the region must be refused with `TUTTI_INVALID_ARGUMENT`, without an effect and "
      "without a completion."},
     {"P-3",
-     "`test_signal` must return the sum of all values that were signalled. What was put into the region before a "
-     "signal "
+     "`test_signal` must return the sum of all values that were signalled. Data put into the region before a signal "
      "must be visible once the signal is counted."},
     {"P-4",
-     "`import_region` must refuse untrusted input: a truncated, longer or other key, a key of another rank or "
-     "communicator, and a key of a region that was withdrawn."},
+     "`import_region` must refuse untrusted input: a key that is truncated, too long or altered, a key of another rank "
+     "or communicator, and a key of a region that was withdrawn."},
     {"P-5", "After `abort` later operations must be refused with `TUTTI_ABORTED`, without an effect."},
     {"P-6",
      "`progress` must write at most `capacity` completions. Those that do not fit must follow in later calls. Reserved "
@@ -360,16 +359,16 @@ constexpr Clause table[] = {
      "directions. `unmap_host` must not change the memory, and it must be possible to map it again."},
     {"D-8", "After `enable_peer` has returned `TUTTI_OK`, streams of `device` must be able to read memory of `peer`."},
     {"D-9",
-     "Once everything that was made has been given back (memory, mapped memory, streams, events), the process must "
-     "not have more descriptors, threads, mapped bytes or heap in use than before, however often that is repeated."},
+     "Once all memory, mapped memory, streams and events have been released, the process must not have more "
+     "descriptors, threads, mapped bytes or heap in use than before, however often that is repeated."},
     {"D-10",
-     "`import_memory` must give another process of the host access to the exported memory itself, in both "
-     "directions, on its own device and on each that `enable_peer` lets read it. The record must have the "
-     "allocation's `bytes` and `buffer_id` as `classify` returns them, and the `offset` of the exported address. The "
-     "importer's `classify` must recognise the memory as the device's."},
+     "`import_memory` must give another process of the host access to the exported memory itself, in both directions, "
+     "on its own device and on each device that `enable_peer` allows to read it. The record must have the allocation's "
+     "`bytes` and `buffer_id` as `classify` returns them, and the `offset` of the exported address. The importer's "
+     "`classify` must recognise the memory as the device's."},
     {"D-11",
-     "`import_memory` must refuse untrusted input: another form, sizes or offsets that are not the allocation's, a "
-     "missing descriptor or one of another file, an unknown device, and memory of its own process. `export_memory` "
+     "`import_memory` must refuse untrusted input: an unknown form, sizes or offsets that are not the allocation's, a "
+     "missing descriptor or that of another file, an unknown device, and memory of its own process. `export_memory` "
      "must refuse memory that is not the device's or has been released."},
     {"D-12",
      "`close_import` must end one import and must not affect other imports of the allocation or the owner's memory. "
@@ -385,9 +384,9 @@ constexpr Clause table[] = {
 
     {"X-1", "COPY must copy the `count` bytes of its source to `dst`, for every size and alignment."},
     {"X-2",
-     "REDUCE must compute the left fold of its sources in the accumulator type, divide by `divisor` unless that is "
-     "0, and round once. For every data type and operator that it claims, the result in `dst` must equal "
-     "that of the SDK's `arithmetic.hpp` bit for bit, at every count and alignment."},
+     "REDUCE must compute the left fold of its sources in the accumulator type, divide by `divisor` unless it is 0, "
+     "and round once. For every data type and operator that it claims, the result in `dst` must equal that of the "
+     "SDK's `arithmetic.hpp` bit for bit, at every count and alignment."},
     {"X-3", "A command must not write anything but its destinations."},
     {"X-4", "A command must accept a destination that is exactly one of its sources."},
     {"X-5", "Commands of one stream must be carried out in order."},

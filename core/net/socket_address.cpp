@@ -27,7 +27,7 @@ uint16_t parse_port(std::string_view text, const std::string& what) {
   uint32_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0 || port > 65535)
-    throw refusal("{}: \"{}\" is no port: a number from 1 to 65535 is", what, text);
+    throw refusal("{}: \"{}\" is not a port: expected a number from 1 to 65535", what, text);
   return static_cast<uint16_t>(port);
 }
 

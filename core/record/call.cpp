@@ -64,9 +64,9 @@ CallDifference difference_of(uint32_t rank, const Call& call, uint32_t other_ran
   if (same == call)
     return {
         rank,
-        fmt::format("carries out {}, operation #{}, otherwise than rank {} (plans {:016x} and {:016x}): do all "
-                    "ranks have their buffers on devices or all on the host, at the same places of the same windows or "
-                    "in none, the same plugins and TUTTI_ settings?",
+        fmt::format("carries out {}, operation #{}, differently from rank {} (plans {:016x} and {:016x}): do all ranks "
+                    "have their buffers on devices or all on the host, at the same places of the same windows or in "
+                    "none, the same plugins and TUTTI_ settings?",
                     call_text(call), call.sequence, other_rank, call.plan, other.plan)};
   return {rank, fmt::format("called {} as operation #{}, rank {} called {}: all ranks must make the same calls",
                             call_text(call), call.sequence, other_rank, call_text(other))};

@@ -117,7 +117,7 @@ uint32_t memory_kind(const std::string& name) {
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("memory_kind of \"{}\": no device has such a name", name));
   if (next > TUTTI_LAST_NAMED_MEMORY)
     throw Failure(TUTTI_NO_RESOURCES,
-                  fmt::format("memory_kind of \"{}\": all numbers from {} to {} are given out", name,
+                  fmt::format("memory_kind of \"{}\": all numbers from {} to {} are in use", name,
                               uint32_t{TUTTI_FIRST_NAMED_MEMORY}, uint32_t{TUTTI_LAST_NAMED_MEMORY}));
   return kinds.emplace(name, next++).first->second;
 }

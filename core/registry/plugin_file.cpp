@@ -62,7 +62,7 @@ void add_listed_users(std::vector<uid_t>& users) {
 // Why `path`, a plugin's file or the folder of one, is not to be trusted; "" when it is.
 std::string distrust_one(const std::string& path, const Writers& trusted) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return fmt::format("{} cannot be looked at: {}", path, system_text(errno));
+  if (::stat(path.c_str(), &status) != 0) return fmt::format("{} cannot be examined: {}", path, system_text(errno));
   const char* kind = S_ISDIR(status.st_mode) ? "its folder" : "its file";
   const std::string mode = fmt::format("{:04o}", status.st_mode & 07777);
   if (!among(trusted.users, status.st_uid))

@@ -84,8 +84,8 @@ void InFlight::abort() {
   const uint32_t first = part_->after && !part_->commands ? 0 : 1;  // it may have begun, and waited
   if (device_.executor->enqueue(device_.executor->self, part_->stream, commands + first, 2 - first) == TUTTI_OK) return;
   keep_in_use(
-      fmt::format("the device refuses to tell when the stream is done ({}): keep its buffers untouched until the "
-                  "stream is destroyed",
+      fmt::format("the device cannot report when the stream is done ({}): keep its buffers untouched until the stream "
+                  "is destroyed",
                   take_plugin_error()));
 }
 
@@ -111,9 +111,7 @@ const StreamOperation* InFlight::overdue(uint64_t now_ns, bool issues) {
 
 std::string InFlight::take_in_use() {
   if (!is_done())
-    in_use_ +=
-        "; the device has not come to the end of what it was given: keep its buffers untouched until the stream is "
-        "destroyed";
+    in_use_ += "; the device has not finished its work: keep its buffers untouched until the stream is destroyed";
   return std::exchange(in_use_, {});
 }
 

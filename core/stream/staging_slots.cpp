@@ -43,7 +43,7 @@ std::string StagingSlots::try_device(uint32_t device, const Port& port) {
   if (kind >= 64 || !(port.caps.memory_kinds & uint64_t{1} << kind) ||
       !TUTTI_HAS(tutti_transport, transport, register_memory))
     return fmt::format("{} takes no memory of device {}", transport->name, memory->name);
-  if (port.view) return fmt::format("{} has processors read and write messages (view/1)", transport->name);
+  if (port.view) return fmt::format("{} reads and writes messages with the processor (view/1)", transport->name);
   if (port.caps.flags & TUTTI_TRANSPORT_NEEDS_FLUSH && !TUTTI_HAS(tutti_transport, transport, flush))
     return fmt::format("{} needs a flush after receiving and offers none", transport->name);
   if (!TUTTI_HAS(tutti_device, memory, export_dmabuf)) return fmt::format("device {} makes no dma-bufs", memory->name);

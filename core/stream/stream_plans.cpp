@@ -138,8 +138,8 @@ void StreamPlans::open(const StreamCall& call, StreamPlan& form, StreamComm& com
     bool& known = plans_.at(common(call.shape)).open;
     if (call.capturing && !known)
       throw Failure(TUTTI_NOT_SUPPORTED,
-                    "the stream is being captured, and the call goes through slots that no earlier one has opened: "
-                    "then its buffers lay in windows");
+                    "the stream is being captured, and the call needs slots that no earlier one has opened, since the "
+                    "earlier calls' buffers lay in windows");
     channels_.open(form.traffic, comm);
     std::set<std::string> carriers;
     form.channels.clear();
@@ -184,15 +184,15 @@ void StreamPlans::require_mapped(const StreamPlan& plan) const {
     throw Failure(
         TUTTI_NOT_SUPPORTED,
         fmt::format(
-            "the stream is being captured: ranks 0 and {} are on different hosts, and what hosts carry takes no "
-            "part in a replay; only calls among processes of one host can be recorded",
+            "the stream is being captured: ranks 0 and {} are on different hosts, and a replay cannot include messages "
+            "between hosts; only calls among processes of one host can be recorded",
             far - host_of.begin()));
   for (const StreamTraffic& traffic : plan.traffic)
     if (channels_.of(traffic).by_host())
       throw Failure(
           TUTTI_NOT_SUPPORTED,
-          fmt::format("the stream is being captured: lane {} {} rank {} is carried by the host over {}, which takes "
-                      "no part in a replay; only memory that processes of one host map can be recorded",
+          fmt::format("the stream is being captured: lane {} {} rank {} is carried by the host over {}, and a replay "
+                      "does not include the host; only memory that processes of one host map can be recorded",
                       traffic.lane, traffic.outgoing ? "to" : "from", traffic.peer, channels_.of(traffic).carrier()));
 }
 

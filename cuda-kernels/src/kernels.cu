@@ -133,8 +133,7 @@ void launch(const tutti_command& command, cudaStream_t stream) {
 }
 
 void launch_all_once(cudaStream_t stream) {
-  constexpr const char* what =
-      "cudaLaunchKernel: this GPU is none that the kernels were built for, or a newer driver is needed";
+  constexpr const char* what = "cudaLaunchKernel: the kernels were not built for this GPU, or a newer driver is needed";
   for (const Kernel& kernel : table()) {
     if (kernel.few) start(what, kernel.few, 1, stream, Sources<few_sources>{}, Work{});
     if (kernel.many) start(what, kernel.many, 1, stream, Sources<most_sources>{}, Work{});

@@ -311,7 +311,7 @@ void require_readable(uint32_t device, const void* address) {
   throw sdk::Error(TUTTI_NOT_SUPPORTED,
                    "device " + std::to_string(device) + " may not read the memory at " +
                        std::to_string(reinterpret_cast<uintptr_t>(address)) + " of device " + std::to_string(owner) +
-                       ": it is not of cudaMalloc; allow it by cudaMemPoolSetAccess or cuMemSetAccess, or run these "
+                       ": it is not from cudaMalloc; allow it by cudaMemPoolSetAccess or cuMemSetAccess, or run these "
                        "ranks as processes of their own");
 }
 

@@ -20,8 +20,8 @@ void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
   if (size < sizeof f) return broken(fmt::format("a frame of {} bytes", size));
   std::memcpy(&f, bytes, sizeof f);
   if (f.bytes != size - sizeof f || f.lane >= lanes_.size())
-    return broken(fmt::format("a frame with {} bytes of payload that tells of {} on lane {}", size - sizeof f, +f.bytes,
-                              +f.lane));
+    return broken(fmt::format("a frame with {} bytes of payload that announces {} on lane {}", size - sizeof f,
+                              +f.bytes, +f.lane));
   if (!path.set_freed(f.freed)) return broken("its count of frames taken in is impossible");
   Lane& lane = lanes_[f.lane];
   const bool counts = f.kind != FrameKind::kCredit && f.kind != FrameKind::kPathDown && f.kind != FrameKind::kBye &&

@@ -195,8 +195,8 @@ void Endpoint::settle_failures() {
       case Path::Drain::kDone:
         if (!path->told_last_receive() && !path->rail().is_lost())
           log(TUTTI_LOG_INFO,
-              "rail {}: its adapter did not raise IBV_EVENT_QP_LAST_WQE_REACHED within {} ms: what has arrived by now "
-              "is taken for all that did",
+              "rail {}: its adapter did not raise IBV_EVENT_QP_LAST_WQE_REACHED within {} ms: frames that have not "
+              "arrived by now count as lost",
               path->rail().port().name(), kLastReceiveLimit.count());
         while (poll(path->rail())) {
         }

@@ -24,7 +24,7 @@ Path::Path(Rail& rail, std::vector<Path*>& all)
       flights_(slots_),
       requests_(slots_),
       parts_(slots_) {
-  if (id_ >= kMaxPaths) throw error(TUTTI_NO_RESOURCES, "no more queue pairs can be told apart");
+  if (id_ >= kMaxPaths) throw error(TUTTI_NO_RESOURCES, "all numbers for queue pairs are in use");
   rail_.add_path(qp_->qp_num, this);
   all_.push_back(this);
 }

@@ -101,7 +101,7 @@ Registration register_dma_buf(ibv_pd* pd, const tutti_memory& memory, int access
 
 std::string lacks_dma_buf(ibv_context* context) {
   const ProtectionDomain pd(ibv_alloc_pd(context));
-  if (!pd) return "no protection domain can be had: " + system_text(errno);
+  if (!pd) return "cannot allocate a protection domain: " + system_text(errno);
   errno = 0;
   const Registration none(ibv_reg_dmabuf_mr(pd.get(), 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE));
   return none || errno == EBADF ? "" : system_text(errno);

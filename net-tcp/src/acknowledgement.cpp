@@ -36,8 +36,8 @@ std::string describe(const Unacknowledged& state, const Route& route) {
   if (state.bytes == 0 || state.retransmissions <= by_chance) return "";
   return fmt::format(
       "{} bytes are not acknowledged: nothing has come back for {:.1f} s ({} retransmissions in a row). The network "
-      "between {} and {} drops them, or {} is gone. If small messages pass, it drops large packets: tutti-doctor "
-      "on these hosts tells",
+      "between {} and {} drops them, or {} is gone. If small messages pass, it drops large packets: run tutti-doctor "
+      "on these hosts",
       state.bytes, std::chrono::duration<double>(state.silence).count(), state.retransmissions, route.from, route.to,
       route.to);
 }

@@ -77,8 +77,8 @@ std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all,
   for (const std::string& word : list.names)
     if (!list.excludes &&
         std::none_of(all.begin(), all.end(), [&](const LocalAddress& a) { return means(list, word, a, source); }))
-      throw sdk::error(TUTTI_INVALID_ARGUMENT, "{}: \"{}\" means no address of this host; there are: {}", source, word,
-                       listing(all));
+      throw sdk::error(TUTTI_INVALID_ARGUMENT, "{}: \"{}\" matches no address of this host; there are: {}", source,
+                       word, listing(all));
   std::vector<LocalAddress> chosen;
   for (const LocalAddress& a : all)
     if (std::any_of(list.names.begin(), list.names.end(),
@@ -86,8 +86,8 @@ std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all,
       chosen.push_back(a);
   if (chosen.empty() && selection.empty())
     throw sdk::error(TUTTI_INVALID_ARGUMENT,
-                     "this host has no network address but link-local ones, which are not used: give an interface that "
-                     "is up another address (ip addr add)");
+                     "this host has only link-local network addresses, which are not used: give an interface that is "
+                     "up another address (ip addr add)");
   if (chosen.empty())
     throw sdk::error(TUTTI_INVALID_ARGUMENT, "no network address is left to use ({}=\"{}\"); this host has: {}", source,
                      selection, listing(all));

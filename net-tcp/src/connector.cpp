@@ -336,7 +336,7 @@ void Connector::on_knock(uint64_t id, Pending& p, const Opening& opening) {
   const auto at = handshakes_.find(opening.rank);
   if (at == handshakes_.end() || at->second.dials || opening.socket >= at->second.sockets.size() ||
       !equal(opening, {at->second.mine.knock, opening.rank, opening.socket}) || at->second.sockets[opening.socket])
-    throw sdk::Error(TUTTI_MISMATCH, "it has shown no token that opens a socket here");
+    throw sdk::Error(TUTTI_MISMATCH, "it has presented no valid token");
   send(p, {at->second.mine.answer, rank_, opening.socket});
   keep(opening.rank, opening.socket, id);
 }
@@ -346,7 +346,7 @@ void Connector::on_answer(uint64_t id, Pending& p, const Opening& opening) {
   const uint32_t peer = p.peer, index = p.index;
   const Where where = p.where;
   if (!equal(opening, {handshakes_.at(peer).theirs->answer, peer, index}))
-    throw sdk::error(TUTTI_SYSTEM, "something else than rank {} listens there", peer);
+    throw sdk::error(TUTTI_SYSTEM, "something other than rank {} listens there", peer);
   keep(peer, index, id);
   if (index > 0) return;
   // Opening a socket may complete or end the handshake.

@@ -344,7 +344,7 @@ TEST(Acknowledgement, TellsWhatIsStuckForHowLongAndWhere) {
   EXPECT_EQ(describe({1'048'576, 5, milliseconds(12'340)}, route),
             "1048576 bytes are not acknowledged: nothing has come back for 12.3 s (5 retransmissions in a row). The "
             "network between 10.0.0.1 and 10.0.0.2 drops them, or 10.0.0.2 is gone. If small messages pass, it drops "
-            "large packets: tutti-doctor on these hosts tells");
+            "large packets: run tutti-doctor on these hosts");
   EXPECT_EQ(describe({1'048'576, 1, milliseconds(61'000)}, route), "");
   EXPECT_EQ(describe({0, 0, milliseconds(600'000)}, route), "");
   EXPECT_EQ(describe({0, 5, milliseconds(12'340)}, route), "");

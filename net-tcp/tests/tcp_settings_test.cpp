@@ -68,7 +68,7 @@ TEST_F(Settings, ListensWhereTheRanksHaveMetUnlessTheUserChooses) {
   host().settings.clear();
   Rank a(0, {.address = "192.0.2.1"});
   EXPECT_EQ(a.open_status, TUTTI_INVALID_ARGUMENT);
-  EXPECT_NE(Host::error.find("TUTTI_TCP_INTERFACE chooses another): \"192.0.2.1\" means no address of this host"),
+  EXPECT_NE(Host::error.find("TUTTI_TCP_INTERFACE chooses another): \"192.0.2.1\" matches no address of this host"),
             std::string::npos)
       << Host::error;
 }

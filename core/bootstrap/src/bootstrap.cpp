@@ -59,8 +59,8 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, Deadline
   if (meeting.joins) {
     if (!meeting.where.starts_with("id:") || meeting.rank != -1)
       throw refusal(
-          "who joins needs the id:... that the others were given by tutti_comm_invite as its rendezvous, and neither "
-          "rank nor nranks; the rendezvous is \"{}\"",
+          "a process that joins needs as its rendezvous the id:... of tutti_comm_invite, and neither rank nor nranks; "
+          "the rendezvous is \"{}\"",
           meeting.where.substr(0, 16));
     return meet_by_id(meeting, {}, deadline);
   }
@@ -75,14 +75,14 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, Deadline
   if (!need_identity) check_identity(meeting);
   if (!need_identity && launched && meeting.nranks > 1)
     throw refusal(
-        "rank {} of {} was given together with the environment's rendezvous, which tells the rank itself: leave both "
+        "rank {} of {} was given together with the environment's rendezvous, which sets the rank itself: leave both "
         "out, or give tcp://, id:, file: or local:",
         meeting.rank, meeting.nranks);
   const Environment environment = read_environment(meeting.environment, need_identity);
   if (environment.nranks == 0)
     throw refusal(
-        "PMIX_RANK={} is set, and the world's size is told by PMIx only, which Tutti's plugin pmix speaks: install it "
-        "and leave TUTTI_RENDEZVOUS unset, or set TUTTI_RANK and TUTTI_WORLD_SIZE",
+        "PMIX_RANK={} is set, and only PMIx knows the world's size: install Tutti's plugin pmix and leave "
+        "TUTTI_RENDEZVOUS unset, or set TUTTI_RANK and TUTTI_WORLD_SIZE",
         environment.rank);
   if (need_identity) {
     meeting.rank = environment.rank;

@@ -151,7 +151,7 @@ void ControlMesh::take(uint32_t peer, const Frame& frame) {
     case FrameKind::address:
       return take_address(peer, frame);
     case FrameKind::contacts:
-      if (peer != 0 || contacts_) throw Failure(TUTTI_MISMATCH, "it told contacts, which only rank 0 sends, once");
+      if (peer != 0 || contacts_) throw Failure(TUTTI_MISMATCH, "it sent contacts; only rank 0 sends them, once");
       contacts_ = decode<Contacts>(frame.payload, "contacts");
       longest_ = max_packet(nranks_);
       return linked_.notify_all();
@@ -163,7 +163,7 @@ void ControlMesh::take(uint32_t peer, const Frame& frame) {
       arrivals_.push_back({peer, [this, peer] { deliver_goodbye(peer); }});
       return;
     default:
-      throw make_failure(TUTTI_MISMATCH, "frame {} came, which the control plane does not have",
+      throw make_failure(TUTTI_MISMATCH, "frame {} came, but the control plane has no such frame",
                          static_cast<uint32_t>(frame.kind));
   }
 }
@@ -181,8 +181,7 @@ void ControlMesh::take_packet(uint32_t peer, const Frame& frame) {
     pass_on(packet, peer);
   } else {
     if (!leads_here(packet, peer, rank_, nranks_))
-      throw make_failure(TUTTI_MISMATCH,
-                         "a packet from rank {} to rank {} came, whose way does not lead from it to here",
+      throw make_failure(TUTTI_MISMATCH, "it sent a packet from rank {} to rank {}, which does not take this way",
                          packet.origin, packet.target);
     if (packet.target != rank_) return pass_on(packet, peer);
   }
@@ -193,7 +192,7 @@ void ControlMesh::take_packet(uint32_t peer, const Frame& frame) {
 void ControlMesh::take_address(uint32_t peer, const Frame& frame) {
   const uint64_t distance = ring_distance(rank_, peer, nranks_, Route::up);
   if (!std::has_single_bit(distance) || 2 * distance >= nranks_)
-    throw Failure(TUTTI_MISMATCH, "it told how a rank is reached, for which it was not asked");
+    throw Failure(TUTTI_MISMATCH, "it sent the address of a rank without being asked");
   addresses_.try_emplace(static_cast<uint32_t>((peer + distance) % nranks_), decode_address(frame.payload));
   linked_.notify_all();
 }

@@ -178,8 +178,8 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
   if (const auto rank = reader.number(kPmix.rank, 0u, kMaxRanks - 1)) {
     if (!reader.value("PMIX_NAMESPACE"))
       throw refusal(
-          "PMIX_RANK is set, but PMIX_NAMESPACE is not, so that no PMIx server can tell the world's size: set "
-          "TUTTI_RANK and TUTTI_WORLD_SIZE");
+          "PMIX_RANK is set, but PMIX_NAMESPACE is not, so the world's size is not known: set TUTTI_RANK and "
+          "TUTTI_WORLD_SIZE");
     out.launcher = kPmix.name;
     out.rank = *rank;
     out.nranks = 0;
@@ -187,8 +187,8 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
   }
   if (reader.value("PMIX_NAMESPACE"))
     throw refusal(
-        "PMIX_NAMESPACE is set but PMIX_RANK is not, so that nothing tells this process's rank: start the ranks by "
-        "mpirun or srun --mpi=pmix, or set TUTTI_RANK=0 and TUTTI_WORLD_SIZE=1 to run alone");
+        "PMIX_NAMESPACE is set but PMIX_RANK is not, so this process's rank is not known: start the ranks by mpirun or "
+        "srun --mpi=pmix, or set TUTTI_RANK=0 and TUTTI_WORLD_SIZE=1 to run alone");
   for (const Launcher* of : {&kOurs, &kTorchrun})
     for (const char* orphan : {of->local_rank, of->local_size, of->host, of->port, "TUTTI_RENDEZVOUS"})
       if (reader.value(orphan))
@@ -308,7 +308,7 @@ TcpPlace place_of_launcher(const Environment& environment) {
         "TUTTI_RENDEZVOUS=file:/SHARED/FOLDER{}",
         environment.launcher, environment.rank, environment.nranks, missing,
         environment.service.empty() ? ""
-                                    : fmt::format(", or install Tutti's plugin {}, by which {} itself tells them",
+                                    : fmt::format(", or install Tutti's plugin {}, which asks {} for them",
                                                   environment.service, environment.launcher));
   }
   return {{environment.host, environment.port},

@@ -25,7 +25,7 @@ std::string read_file(const std::string& path) {
   if (!file && errno == ENOENT) throw Discouraged{path + " is not there yet"};
   if (!file || ::fstat(file.get(), &status) != 0) throw Discouraged{path + ": " + system_text(errno)};
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
-    throw Discouraged{fmt::format("{} is not a file of user {}, so it is not believed", path, ::geteuid())};
+    throw Discouraged{fmt::format("{} is not a file of user {}, so it is not trusted", path, ::geteuid())};
   std::string text(kMaxUniqueId + 1, '\0');
   const ssize_t n = ::read(file.get(), text.data(), text.size());
   if (n < 0) throw Discouraged{path + ": " + system_text(errno)};

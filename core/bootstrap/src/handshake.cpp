@@ -129,8 +129,8 @@ class Introduction {
       if (stream.refused()) futile({TUTTI_MISMATCH, me() + at() + " cannot be met: " + stream.end()});
       if (stream.ended())
         throw Discouraged{
-            fmt::format("{} went away before {}: {}; has it TUTTI_TLS_CERTIFICATE just as this rank has{}?", at(), what,
-                        stream.end(), caller_.tls ? "" : " not")};
+            fmt::format("{} went away before {}: {}; does it have TUTTI_TLS_CERTIFICATE? This rank has {}", at(), what,
+                        stream.end(), caller_.tls ? "it" : "none")};
       if (limit_.passed())
         throw Discouraged{fmt::format("{} accepted the connection but did not send {} in time", at(), what)};
       pollfd waiting = {stream.fd(), static_cast<short>(POLLIN | (stream.wants_room() ? POLLOUT : 0)), 0};

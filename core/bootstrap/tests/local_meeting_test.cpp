@@ -107,7 +107,7 @@ TEST(Rendezvous, NonsenseIsRefused) {
       {named("tcp", 0, 2), {"is \"tcp\", expected env"}},
       {named("tcp://h", 0, 2), {"has no port"}},
       {named("tcp://:1", 0, 2), {"has no host"}},
-      {named("tcp://h:x", 0, 2), {"\"x\" is no port"}},
+      {named("tcp://h:x", 0, 2), {"\"x\" is not a port"}},
       {named("tcp://h:65536", 0, 2), {"65536"}},
       {named("tcp://::1:80", 0, 2), {"without brackets"}},
       {named("tcp://[::1:80", 0, 2), {"closing bracket"}},

@@ -511,16 +511,16 @@ TEST(TcpMeeting, AMemberThatBreaksTheProtocolIsLost) {
   struct Lie {
     std::string contact, frame, noticed;
   };
-  const Lie lies[] = {
-      {contact, frame_header(kind(FrameKind::packet), ~0ull), std::to_string(~0ull) + " bytes"},
-      {contact, frame_header(kind(FrameKind::packet), max_packet(2) + 1), "are allowed"},
-      {contact, frame_header(99, 0), "unknown kind 99"},
-      {contact, frame_header(kind(FrameKind::contacts), 0), "only rank 0 sends"},
-      {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "the control plane does not have"},
-      {contact, frame_header(kind(FrameKind::error), 8) + WireWriter().u64(7).take(), "the control plane does not have"},
-      {contact, frame_header(kind(FrameKind::met), 0), "that the control plane needs"},
-      {"abc", "", "3 left"},
-      {std::string(kMaxContact, 'x'), "", "bytes announced"}};
+  const Lie lies[] = {{contact, frame_header(kind(FrameKind::packet), ~0ull), std::to_string(~0ull) + " bytes"},
+                      {contact, frame_header(kind(FrameKind::packet), max_packet(2) + 1), "are allowed"},
+                      {contact, frame_header(99, 0), "unknown kind 99"},
+                      {contact, frame_header(kind(FrameKind::contacts), 0), "only rank 0 sends"},
+                      {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "the control plane has no such frame"},
+                      {contact, frame_header(kind(FrameKind::error), 8) + WireWriter().u64(7).take(),
+                       "the control plane has no such frame"},
+                      {contact, frame_header(kind(FrameKind::met), 0), "that the control plane needs"},
+                      {"abc", "", "3 left"},
+                      {std::string(kMaxContact, 'x'), "", "bytes announced"}};
   for (const Lie& lie : lies) {
     HeldPort port;
     std::thread liar([&] {

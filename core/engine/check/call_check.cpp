@@ -206,7 +206,7 @@ std::string CallCheck::hear(uint32_t peer, const Message& m) {
   const bool is_count = m.type == type_count;
   if (!checked_ || (is_count ? m.rank != peer : m.round >= 2 * round_count_ || peer != before(m.round)) ||
       m.rank >= nranks_ || (m.odd_rank != UINT32_MAX && m.odd_rank >= nranks_))
-    return fmt::format("a check of calls that makes no sense (round {}, ranks {} and {})", m.round, m.rank, m.odd_rank);
+    return fmt::format("an invalid check of calls (round {}, ranks {} and {})", m.round, m.rank, m.odd_rank);
   if (m.number != number_ && m.number != number_ + 1)
     return fmt::format("check #{} of the calls, while this rank is at #{}", m.number, number_);
   Heard& heard = of(m.number);
@@ -228,7 +228,7 @@ std::string CallCheck::on_control(uint32_t peer, const std::byte* data, uint64_t
   if (bytes != sizeof m) return fmt::format("a control message about calls of {} bytes, expected {}", bytes, sizeof m);
   std::memcpy(&m, data, sizeof m);
   if (m.type != type_news) return hear(peer, m);
-  if (checked_ || m.rank != peer) return "news of a call that makes no sense";
+  if (checked_ || m.rank != peer) return "an invalid report of a call";
   if (m.call.sequence >= next) {
     const auto free = std::ranges::find(news_, false, &News::waiting);
     if (free == news_.end()) return {};

@@ -67,7 +67,7 @@ class Making {
       const auto theirs = ranks[r].what, first = ranks[0].what;
       if (theirs == Doing::failed) failure_ = fmt::format("rank {}: {}", r, ranks[r].text);
       if (theirs != first && theirs != Doing::failed && first != Doing::failed)
-        failure_ = fmt::format("ranks 0 and {} gather differently often", r);
+        failure_ = fmt::format("ranks 0 and {} call all_gather a different number of times", r);
     }
     return ranks;
   }

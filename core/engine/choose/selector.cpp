@@ -340,7 +340,7 @@ void Selector::add_natives(const Shape& shape, bool on_device, std::vector<Candi
     candidate.reason = filter_.refuses(shape.collective, native->name());
     if (is_of_application(shape.op)) candidate.reason = "it does not know the operators of the application";
     if (canonical_ && is_reducing(shape.collective))
-      candidate.reason = "nothing tells the order of its operands, and the canonical one is required (TUTTI_ORDER)";
+      candidate.reason = "the order of its operands is not known, and the canonical one is required (TUTTI_ORDER)";
     if (candidate.reason.empty()) candidate.reason = native->refuses(shape, &candidate.seconds);
     all.push_back(std::move(candidate));
   }
@@ -386,8 +386,7 @@ std::string Selector::tuning_note(uint32_t collective, const std::vector<Candida
   if (!tuning_) return "";
   if (!misfit_.empty()) return fmt::format("TUTTI_TUNING has no effect: {}", misfit_);
   if (plugin_)
-    return fmt::format("TUTTI_TUNING has no effect: the selector {} chooses, and is told predicted times",
-                       plugin_->name);
+    return fmt::format("TUTTI_TUNING has no effect: the selector {} chooses, by predicted times", plugin_->name);
   if (std::ranges::any_of(all, [](const Candidate& c) { return c.measured.has_value(); })) return "";
   return fmt::format("TUTTI_TUNING has no effect: no candidate was measured at this size; measured: {} of {}",
                      tuning_->sizes(collective), collective_name(collective));
@@ -435,9 +434,9 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bo
     if (!proof.ok())
       candidate.reason = "it is wrong: " + proof.error;
     else if (canonical_ && !proof.canonical)
-      candidate.reason = "its operands do not stand in the canonical order, which is required (TUTTI_ORDER)";
+      candidate.reason = "its operands are not in the canonical order, which is required (TUTTI_ORDER)";
     else if (!proof.rank_order)
-      candidate.reason = "its operands do not stand in rank order, and the operator does not commute";
+      candidate.reason = "its operands are not in rank order, and the operator does not commute";
     else if (!plugin_ && !look_at_all)
       break;
   }

@@ -34,7 +34,7 @@ std::string ask(const DeviceTables& tables, tutti_device_caps& caps) {
   const uint32_t own = host_table()->memory_kind(nullptr, tables.memory->name);
   if (own == UINT32_MAX) return take_plugin_error();
   if (caps.memory_kind == own) return {};
-  return fmt::format("query says memory kind {}; expected {}, which tutti_host.memory_kind gives to its name",
+  return fmt::format("query says memory kind {}; expected {}, the value of tutti_host.memory_kind for its name",
                      caps.memory_kind, own);
 }
 
@@ -108,7 +108,8 @@ uint32_t current_device(const DeviceTables& tables) {
   uint64_t flags = 0;
   if (const tutti_status status = tables.executor->stream_state(tables.executor->self, nullptr, &device, &flags);
       status < 0)
-    throw Failure(status, fmt::format("device {}: which one is current: {}", tables.memory->name, take_plugin_error()));
+    throw Failure(status, fmt::format("device {}: cannot tell which one is current: {}", tables.memory->name,
+                                      take_plugin_error()));
   return device;
 }
 
@@ -118,7 +119,7 @@ uint32_t local_rank(const std::string& text, const char* source) {
       read_environment([](const char* name) -> const char* { return std::getenv(name); }, true);
   if (!environment.launcher.empty() && !environment.local_rank)
     throw Failure(TUTTI_INVALID_ARGUMENT,
-                  fmt::format("{}=\"{}\": {} does not tell this rank's number on its host: set TUTTI_LOCAL_RANK and "
+                  fmt::format("{}=\"{}\": {} does not give this rank's number on its host: set TUTTI_LOCAL_RANK and "
                               "TUTTI_LOCAL_WORLD_SIZE, or name a number instead of \"local\"",
                               source, text, environment.launcher));
   return environment.local_rank.value_or(0);
@@ -148,7 +149,8 @@ DeviceMemory bind_device(const std::string& text, const char* source) {
   uint32_t device = 0;
   const auto [end, code] = std::from_chars(index.data(), index.data() + index.size(), device);
   if (index.empty() || code != std::errc() || *end || device >= found->caps.devices)
-    refuse(TUTTI_INVALID_ARGUMENT, fmt::format("\"{}\" is no number of a device {}, and not \"local\"", index, name));
+    refuse(TUTTI_INVALID_ARGUMENT,
+           fmt::format("\"{}\" is neither the number of a device {} nor \"local\"", index, name));
   return {found->tables, device};
 }
 
@@ -161,7 +163,7 @@ DeviceFacts facts_of(const DeviceMemory& device) {
     for (const uint8_t byte : id) facts.id += fmt::format("{:02x}", byte);
   else
     log(TUTTI_LOG_INFO, memory->name,
-        fmt::format("which piece of hardware device {} is is not known: {}", device.device, take_plugin_error()));
+        fmt::format("cannot identify the hardware of device {}: {}", device.device, take_plugin_error()));
   tutti_device_facts told{};
   told.struct_size = sizeof told;
   told.numa = -1;

@@ -105,7 +105,7 @@ std::vector<tutti_rail_traffic> Fabric::rails() {
     list.transport = port.api->name;
     if (port.rails->of_endpoint(port.endpoint, &sink) < 0)
       throw Failure(TUTTI_INTERNAL,
-                    fmt::format("{}: cannot tell of its rails: {}", port.api->name, take_plugin_error()));
+                    fmt::format("{}: cannot report its rails: {}", port.api->name, take_plugin_error()));
   }
   return list.rows;
 }

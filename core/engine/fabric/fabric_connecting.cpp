@@ -188,7 +188,7 @@ void Fabric::do_without(uint32_t peer, const std::string& transport, const Failu
   if ((carries && link.handle) || (maps && mapped.handle))
     throw Failure(
         TUTTI_INTERNAL,
-        fmt::format("rank {} cannot connect with this rank over {}, whose endpoint here has said that they are "
+        fmt::format("rank {} cannot connect with this rank over {}, but the endpoint here has reported that they are "
                     "connected: the plugin breaks its contract: {}",
                     peer, transport, failure.text));
   if (maps) choose_mapped_link(peer);

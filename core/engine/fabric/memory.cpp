@@ -112,7 +112,7 @@ void* Memory::allocate(uint64_t bytes) {
   FileDescriptor file = make_memory_file(rounded, why);
   if (!file)
     log(TUTTI_LOG_INFO, "memory",
-        fmt::format("{} bytes are no memory file ({}): other processes cannot map them, and messages are copied",
+        fmt::format("{} bytes are not in a memory file ({}): other processes cannot map them, and messages are copied",
                     rounded, why));
   void* address =
       mmap(nullptr, rounded, PROT_READ | PROT_WRITE, file ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, file.get(), 0);
@@ -133,7 +133,7 @@ namespace {
 // descriptor: were it not the same memory, they would read something else.
 std::string mapping_differs(const std::byte* address, uint64_t bytes, int fd, uint64_t fd_offset) {
   struct stat file {};
-  if (fstat(fd, &file) != 0) return "the descriptor cannot be looked at: " + errno_text();
+  if (fstat(fd, &file) != 0) return "the descriptor cannot be examined: " + errno_text();
   if (fd_offset > static_cast<uint64_t>(file.st_size) || bytes > static_cast<uint64_t>(file.st_size) - fd_offset)
     return fmt::format("the descriptor has {} bytes, too few for {} at offset {}", file.st_size, bytes, fd_offset);
   const auto first = reinterpret_cast<uint64_t>(address);

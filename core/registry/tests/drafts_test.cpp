@@ -468,7 +468,7 @@ TEST(MemoryKinds, EndAfterTheLast) {
     EXPECT_TRUE(kinds.insert(made).second) << "given out twice";
     ASSERT_LE(made, uint32_t{TUTTI_LAST_NAMED_MEMORY});
   }
-  EXPECT_NE(take_plugin_error().find("all numbers from 16 to 63 are given out"), std::string::npos);
+  EXPECT_NE(take_plugin_error().find("all numbers from 16 to 63 are in use"), std::string::npos);
   EXPECT_EQ(*kinds.rbegin(), uint32_t{TUTTI_LAST_NAMED_MEMORY});
   EXPECT_EQ(kind("device-0"), *kinds.begin()) << "the same name has the same number";
 }

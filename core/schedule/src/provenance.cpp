@@ -87,7 +87,7 @@ class Execution {
     if (load != (reducing_ && value->stage == Stage::raw)) {
       scaling_fault(!load ? fmt::format("reads {}, which is raw input, without LOAD", expressions_.text(value->id))
                     : !reducing_ ? std::string("has LOAD in a collective that reduces nothing")
-                                 : std::string("has LOAD, but what it reads is not raw input (any more)"));
+                                 : std::string("has LOAD, but it reads a value that is not raw input"));
     }
     if (load && value->stage == Stage::raw) value->stage = Stage::loaded;
     return true;
@@ -104,7 +104,7 @@ class Execution {
     ids_.clear();
     for (const Value& operand : operands) {
       if (operand.stage == Stage::final)
-        scaling_fault(fmt::format("reduces {} further, which is FINAL", expressions_.text(operand.id)));
+        scaling_fault(fmt::format("reduces {}, which is FINAL already", expressions_.text(operand.id)));
       ids_.push_back(operand.id);
     }
     return {expressions_.reduce(ids_), Stage::loaded};

@@ -94,8 +94,8 @@ void check_own_block(const char* call, const Side& in, const Side& out, uint32_t
   const auto name = [&](const Side& side) {
     return side.given.counts_name ? fmt::format("{}[{}]", side.given.counts_name, rank) : std::string("count");
   };
-  invalid(fmt::format("{}: {} is {}, but {} is {}: both are the block of this rank, {}, for itself", call, name(in),
-                      count(in), name(out), count(out), rank));
+  invalid(fmt::format("{}: {} is {}, but {} is {}: both must be equal: they are the block of rank {} for itself", call,
+                      name(in), count(in), name(out), count(out), rank));
 }
 
 // Fills the lists of both buffers.

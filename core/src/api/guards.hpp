@@ -47,8 +47,8 @@ inline tutti_options checked_call(const char* call, const tutti_options* options
   const tutti_options known = checked(call, options, TUTTI_PERSISTENT);
   if (known.flags & TUTTI_PERSISTENT && !request)
     invalid(
-        fmt::format("{}: options.flags has TUTTI_PERSISTENT, but request is NULL: the call starts nothing, and "
-                    "request is what tutti_request_start starts",
+        fmt::format("{}: options.flags has TUTTI_PERSISTENT, but request is NULL: expected where to write the request "
+                    "that tutti_request_start starts",
                     call));
   return known;
 }

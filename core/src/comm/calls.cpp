@@ -321,8 +321,8 @@ void Calls::plan_parts(CallGroup& group) {
 void Calls::start(tutti_request& request) {
   if (!request.persistent)
     throw Failure(TUTTI_INVALID_USAGE,
-                  "request_start: the request is of a call without TUTTI_PERSISTENT: only one that was made with it is "
-                  "started, and any number of times");
+                  "request_start: the request's call had no TUTTI_PERSISTENT: only a persistent request can be "
+                  "started");
   if (!request.complete.load(std::memory_order_acquire))
     throw Failure(TUTTI_INVALID_USAGE,
                   "request_start: the request has not completed its last start: wait for it first");

@@ -79,7 +79,7 @@ std::unique_ptr<tutti_comm> Recovery::grow(const std::string& id, uint32_t newco
   const Roster invited = std::exchange(invitation_, {});
   std::string why;
   if (roster.members.empty() || roster.members[0] != invited.members[0])
-    throw Failure(TUTTI_PEER_FAILED, fmt::format("rank {}, where the newcomers would come, has been lost since "
+    throw Failure(TUTTI_PEER_FAILED, fmt::format("rank {}, to which newcomers connect, has been lost since "
                                                  "tutti_comm_invite: invite them again",
                                                  invited.members[0]));
   if (auto made = make_next(members, roster, newcomers, timeout_ns, &why)) return made;

@@ -114,9 +114,10 @@ TEST(BoundDevice, TheLauncherTellsTheLocalOne) {
 TEST(BoundDevice, WrongNamesAreRefusedWithAList) {
   for (const auto& [device, status, words] :
        {std::tuple{"nonesuch", TUTTI_NOT_FOUND, "no device \"nonesuch\""},
-        std::tuple{"simulated:2", TUTTI_INVALID_ARGUMENT, "\"2\" is no number of a device simulated"},
-        std::tuple{"simulated:", TUTTI_INVALID_ARGUMENT, "\"\" is no number"},
-        std::tuple{"simulated:1x", TUTTI_INVALID_ARGUMENT, "\"1x\" is no number"}}) {
+        std::tuple{"simulated:2", TUTTI_INVALID_ARGUMENT,
+                   "\"2\" is neither the number of a device simulated nor \"local\""},
+        std::tuple{"simulated:", TUTTI_INVALID_ARGUMENT, "\"\" is neither the number"},
+        std::tuple{"simulated:1x", TUTTI_INVALID_ARGUMENT, "\"1x\" is neither the number"}}) {
     const Made made = make(device);
     EXPECT_EQ(made.status, status) << device;
     for (const std::string& word : {std::string(words), std::string("tutti_comm_config.device=\"") + device + "\"",

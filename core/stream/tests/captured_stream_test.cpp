@@ -273,7 +273,7 @@ TEST(CapturedStream, WhatAReplayCouldNotDoIsRefused) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t) {
     Stream s;
     expect_refused(comm, s, "was made before without capturing");
-    expect_refused(comm, s, "is carried by the host over shm, which takes no part in a replay");
+    expect_refused(comm, s, "is carried by the host over shm, and a replay does not include the host");
   });
   unsetenv("TUTTI_TRANSPORT");
 }

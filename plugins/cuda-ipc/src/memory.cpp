@@ -54,7 +54,7 @@ void check_offer(const Offer& offer) {
   const bool on_device = offer.use == Offer::kDeviceMemory;
   if ((!on_device && offer.use != Offer::kHostMemory) || offer.bytes == 0 || offer.bytes > most_shared ||
       (on_device && (record.offset > record.bytes || offer.bytes > record.bytes - record.offset)))
-    throw sdk::Error(TUTTI_MISMATCH, "it offered memory that cannot be");
+    throw sdk::Error(TUTTI_MISMATCH, "it offered invalid memory");
 }
 
 void require_device(const Offer& offer, const Device& device) {

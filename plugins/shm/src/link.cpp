@@ -87,8 +87,8 @@ Reference Link::find(const uint8_t* payload, uint64_t bytes, uint32_t lane, void
     const int error = errno;
     try {
       return corrupt(
-          fmt::format("{} bytes of its memory at {:#x} cannot be read: {}; TUTTI_SHM_DIRECT_COPY=0 has them "
-                      "copied through shared memory",
+          fmt::format("{} bytes of its memory at {:#x} cannot be read: {}; set TUTTI_SHM_DIRECT_COPY=0 to copy them "
+                      "through shared memory",
                       bytes, reference.offset, std::generic_category().message(error)));
     } catch (const std::exception&) {
       return corrupt("its memory cannot be read");

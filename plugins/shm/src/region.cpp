@@ -80,7 +80,7 @@ uint32_t Domain::generation(uint32_t id) {
 void ImportedRegions::add(uint32_t id, uint32_t generation, const sdk::FileDescriptor& file, uint64_t offset,
                           uint64_t bytes) {
   if (id >= kMaxRegions || generation == 0 || bytes == 0 || offset > INT64_MAX - bytes)
-    throw sdk::Error(TUTTI_MISMATCH, "it offered a region that cannot be");
+    throw sdk::Error(TUTTI_MISMATCH, "it offered an invalid region");
   sdk::local::check_memory_file(file.get(), offset + bytes, "the region that it offered");
   while (id >= imports_.size()) imports_.emplace_back();
   drop(imports_[id]);

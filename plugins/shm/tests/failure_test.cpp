@@ -211,7 +211,7 @@ TEST(Failure, CorruptSharedMemoryIsAFailedPeer) {
          d.lane(0)->descriptors[0].kind = kReference;
          d.lane(0)->descriptors[0].sequence = 1;
        },
-       "8 bytes of its memory at 0xffffffffffffffff cannot be read: Bad address; TUTTI_SHM_DIRECT_COPY=0"},
+       "8 bytes of its memory at 0xffffffffffffffff cannot be read: Bad address; set TUTTI_SHM_DIRECT_COPY=0"},
       {"released", [](Direction&, Direction& back) { back.lane(0)->released = 1u << 30; }, "never sent"},
       {"control size",
        [](Direction& d, Direction&) {

@@ -231,7 +231,8 @@ TEST_P(Region, OfAllMemory) {
       if (GetParam() == As::kProcesses) {
         r.until([&] { return r.v->try_receive(link, 1, &bytes) || r.failed.size() == 1; });
         REQUIRE(r.failed.size() == 1 &&
-                r.failed[0].second.find("cannot be read: Bad address; TUTTI_SHM_DIRECT_COPY=0") != std::string::npos);
+                r.failed[0].second.find("cannot be read: Bad address; set TUTTI_SHM_DIRECT_COPY=0") !=
+                    std::string::npos);
       }
     }
     r.meet();

@@ -317,7 +317,7 @@ TEST(UnequalBlocks, WrongArgumentsAreNamed) {
          static const uint64_t others[] = {5, 6};
          return tutti_all_to_all_v(c, a, counts, nullptr, b, others, nullptr, TUTTI_FLOAT32, nullptr, nullptr);
        },
-       ": both are the block of this rank, "},
+       ": both must be equal: they are the block of rank "},
       {"the root's own block",
        [](tutti_comm* c) {
          return tutti_gather_v(c, a, 9, b, counts, nullptr, TUTTI_FLOAT32, tutti_comm_rank(c), nullptr, nullptr);

@@ -228,8 +228,9 @@ TEST_F(RefusedLinks, AfterTheOtherEndHasConnectedAreADefect) {
       [](Communicator& world) {
         const Failed failed = failure_of([&] { world.barrier(); });
         EXPECT_EQ(failed.status, TUTTI_INTERNAL) << failed.text;
-        EXPECT_TRUE(has(failed.text, "rank 1 cannot connect with this rank over faulty, whose endpoint here has said "
-                                     "that they are connected: the plugin breaks its contract"))
+        EXPECT_TRUE(has(failed.text,
+                        "rank 1 cannot connect with this rank over faulty, but the endpoint here has "
+                        "reported that they are connected: the plugin breaks its contract"))
             << failed.text;
       },
       {.transports = both});

@@ -254,7 +254,7 @@ TEST(UserOperator, ThatDoesNotCommuteNeedsAnAlgorithmInOrder) {
         uint64_t value = 1;
         const Failed failed = failure_of([&] { comm.all_reduce(std::span(&value, 1), std::span(&value, 1), op); });
         EXPECT_EQ(failed.status, TUTTI_NOT_SUPPORTED);
-        EXPECT_NE(failed.text.find("ring: its operands do not stand in rank order, and the operator does not commute"),
+        EXPECT_NE(failed.text.find("ring: its operands are not in rank order, and the operator does not commute"),
                   std::string::npos)
             << failed.text;
       },
@@ -308,7 +308,7 @@ TEST(UserOperator, GoesByEveryAlgorithm) {
                   ++(failed.status == TUTTI_OK ? in_order : refused);
                   if (failed.status == TUTTI_OK) return;
                   EXPECT_EQ(failed.status, TUTTI_NOT_SUPPORTED);
-                  EXPECT_NE(failed.text.find("operands do not stand in rank order"), std::string::npos) << failed.text;
+                  EXPECT_NE(failed.text.find("operands are not in rank order"), std::string::npos) << failed.text;
                 },
                 {.transports = "shm", .algorithms = only.c_str()});
       if (HasFailure()) return;

@@ -299,8 +299,8 @@ inline const tutti_transport* Interposer::find_wrapped() {
                           : nullptr;
   const auto* api = static_cast<const tutti_transport*>(found);
   if (!api)
-    throw Error(TUTTI_NOT_FOUND, std::string(table_.name) + " shall wrap the transport of the plugin \"" + id +
-                                     "\", but no such plugin is loaded, or it has no transport");
+    throw Error(TUTTI_NOT_FOUND, std::string(table_.name) + " cannot wrap the transport of the plugin \"" + id +
+                                     "\": no such plugin is loaded, or it has no transport");
   if (api == &table_) throw Error(TUTTI_INVALID_ARGUMENT, std::string(table_.name) + " cannot wrap itself");
   if (judge_size(api).status < 0 || api->stamp != TUTTI_TRANSPORT_STAMP)
     throw Error(TUTTI_NOT_SUPPORTED,

@@ -149,12 +149,12 @@ std::unique_ptr<Link> Endpoint<Link>::make_link(typename Connector<Link>::Parts 
   check_memory_file(parts.file, geometry_.segment_bytes(), "the segment of a pair");
   const uint64_t offset = parts.card.doorbell;
   if (offset % kPage != 0 || offset > INT64_MAX - doorbell_bytes())
-    throw Error(TUTTI_MISMATCH, "its doorbell page begins where none can");
+    throw Error(TUTTI_MISMATCH, "its doorbell page has an invalid offset");
   check_memory_file(page.get(), offset + doorbell_bytes(), "the doorbell page of a peer");
   struct stat status {};
   // An anonymous inode has no type; pipes, sockets and files, which could block the writer, have one.
   if (fstat(peer_eventfd.get(), &status) != 0 || (status.st_mode & S_IFMT) != 0)
-    throw Error(TUTTI_MISMATCH, "what it passed as an eventfd is none");
+    throw Error(TUTTI_MISMATCH, "it passed a descriptor that is not an eventfd");
   return std::make_unique<Link>(
       typename Link::Parts{geometry_, rank(), parts.peer, domain_.settings().stream_bytes, domain_.settings().first,
                            map_shared(parts.file, 0, geometry_.segment_bytes()),

@@ -21,8 +21,8 @@ struct Setting {
 
 inline constexpr Setting settings[] = {
     {"TUTTI_TRANSPORT", "", "all that reach; device memory is mapped within a host",
-     "which transports may be used, a [list](#lists-of-names): `shm,tcp`, `^tcp`; an unknown one is an error; one "
-     "that cannot serve is left out, unless it is the only one. They then also carry what is in device memory"},
+     "which transports may be used, a [list](#lists-of-names): `shm,tcp`, `^tcp`; an unknown one is an error; one that "
+     "cannot serve is left out, unless it is the only one. If it is set, they also carry device memory"},
     {"TUTTI_ALGO", "", "all; the selector decides",
      "for each collective a [list](#lists-of-names) of algorithms: `all_reduce:ring,tree;all_gather:^doubling`; "
      "with parameters of an algorithm: `all_to_all:bruck:4`"},
@@ -30,7 +30,7 @@ inline constexpr Setting settings[] = {
      "the device that communicators are bound to: `cuda` (the calling thread's current one), `cuda:1`, "
      "`cuda:local` (by the rank's number on its host), `none`: host memory only"},
     {"TUTTI_FUSED", "on", "on, where all ranks have devices of their own",
-     "`0`: no small collective on device memory goes to the device as one launch that waits by itself"},
+     "`0`: small collectives on device memory are not fused into one launch that waits by itself"},
     {"TUTTI_PLUGIN_PATH", "", "",
      "colon-separated files and folders searched first; a file that is refused is an error"},
     {"TUTTI_PLUGIN_OWNERS", "", "",
@@ -48,15 +48,15 @@ inline constexpr Setting settings[] = {
      "plugins with wrapper/1 that are put over each transport, the innermost first: `checksum`. The same on all ranks"},
     {"TUTTI_CHECKSUM", "off", "",
      "`1`: short for `checksum` as the innermost of `TUTTI_WRAP`: every message carries its number and a checksum "
-     "([plugin checksum](../plugins/checksum/README.md)): one that is changed, lost, doubled or overtaken on its way is "
+     "([plugin checksum](../plugins/checksum/README.md)): one that is changed, lost, doubled or overtaken on its way "
+     "is "
      "an error, never a wrong result. Costs a copy at both ends"},
     {"TUTTI_TRAFFIC_CLASS",
      "0",
      "",
      "0 to 255: the IP traffic class (DSCP and ECN bits) of what network transports send; the same on all ranks",
      {0, 255}},
-    {"TUTTI_HOST_STAGING", "off", "",
-     "`1`: what transports carry of device memory always goes through host memory, for diagnosis"},
+    {"TUTTI_HOST_STAGING", "off", "", "`1`: transports always carry device memory through host memory, for diagnosis"},
     {"TUTTI_ORDER", "free", "",
      "`canonical`: reductions give the same bits whatever algorithm, transport, placement or memory carries them "
      "([order](../docs/order.md))"},
@@ -71,12 +71,12 @@ inline constexpr Setting settings[] = {
      "a folder into which each rank writes what it does, for `tutti-trace` ([tracing](../docs/tracing.md)); one "
      "that is absent or cannot be written is an error. `plugin:NAME:PLACE`: another tracer (`tutti.tracer/1`)"},
     {"TUTTI_HOST_ID", "", "boot id (or host name) + network namespace",
-     "what makes two ranks be on one host; they still prove that they reach each other "
+     "ranks with the same value are on one host; they still prove that they reach each other "
      "([connecting](../docs/connecting.md#which-transport-serves-a-pair))"},
     {"TUTTI_NUMA_NODE",
      "",
      "what the system tells",
-     "the number of the NUMA node that a rank and its device are on, where the system does not tell, or to pretend",
+     "the number of the NUMA node of a rank and its device, where the system does not report it, or to override it",
      {0, 65535}},
     {"TUTTI_RENDEZVOUS", "env", "",
      "where ranks meet: `env`, `tcp://HOST:PORT`, `id:...`, `file:/FOLDER`, `local:NAME`, `plugin:NAME:PLACE`"},
@@ -100,7 +100,7 @@ inline constexpr Setting settings[] = {
      "of `TUTTI_TLS_*` or none, on all ranks or none"},
     {"TUTTI_TLS_KEY", "", "", "a PEM file: the key of this rank's certificate"},
     {"TUTTI_TLS_CA", "", "", "a PEM file: the authority whose certificates are accepted"},
-    {"TUTTI_JOB", "", "", "tells jobs apart that share a folder"},
+    {"TUTTI_JOB", "", "", "the job's name, for jobs that share a folder"},
 };
 
 }  // namespace tutti::core

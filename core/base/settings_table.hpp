@@ -49,8 +49,7 @@ inline constexpr Setting settings[] = {
     {"TUTTI_CHECKSUM", "off", "",
      "`1`: short for `checksum` as the innermost of `TUTTI_WRAP`: every message carries its number and a checksum "
      "([plugin checksum](../plugins/checksum/README.md)): one that is changed, lost, doubled or overtaken on its way "
-     "is "
-     "an error, never a wrong result. Costs a copy at both ends"},
+     "is an error, never a wrong result. Costs a copy at both ends"},
     {"TUTTI_TRAFFIC_CLASS",
      "0",
      "",

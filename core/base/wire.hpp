@@ -202,7 +202,7 @@ T decode(std::string_view bytes, const char* what) {
   wire.end();
   return value;
 }
-// Those of all ranks, by rank. A Failure names "rank 3's `what`".
+// The values of all ranks, by rank. A Failure names "rank 3's `what`".
 template <TravelsBy<WireReader> T>
 std::vector<T> decode_all(const std::vector<std::string>& words, const std::string& what) {
   std::vector<T> all;

@@ -75,7 +75,7 @@ std::string call_text(const Call& call);
 // the rank, which expects others.
 Call with_count_difference(const Call& call, uint32_t peer, uint64_t sent, uint64_t expected);
 
-// That `culprit` calls something else than another rank does.
+// A call of `culprit` differs from that of another rank.
 struct CallDifference {
   uint32_t culprit = 0;
   std::string reason;  // goes on after "rank 3 " and names the other rank too

@@ -67,7 +67,7 @@ using WaitsForMe = std::function<bool(const WaitElsewhere&)>;
 // Why operation `sequence` of rank `rank` has not moved for `waited_ns`. `reports` are by rank; nothing: no answer.
 Stall explain_stall(uint32_t rank, uint64_t sequence, uint64_t waited_ns,
                     const std::vector<std::optional<CallReport>>& reports, const WaitsForMe& waits_for_me);
-// Likewise, why a send to `peer`, or a receive from it, has not moved. Nobody is its culprit.
+// Why a send to `peer`, or a receive from it, has not moved. It has no culprit.
 Stall explain_transfer(uint32_t rank, uint32_t peer, const std::vector<std::optional<CallReport>>& reports,
                        const WaitsForMe& waits_for_me);
 

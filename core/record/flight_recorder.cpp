@@ -73,7 +73,8 @@ class FlightRecorder::Others {
     const std::lock_guard lock(mutex_);
     std::erase(recorders_, recorder);
   }
-  // Those of the same rank that are in use. Where threads are the ranks, those that the same thread has made.
+  // Calls `function` for the recorders of the same rank that are in use: where threads are the ranks, those made by its
+  // thread.
   template <typename Function>
   void each(const FlightRecorder& self, Function&& function) {
     const std::lock_guard lock(mutex_);

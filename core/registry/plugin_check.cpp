@@ -15,7 +15,7 @@ constexpr size_t longest_name = 64;
 
 constexpr const char* naming = "1 to 64 lower case letters, digits, - and _";
 
-// The stamp comes before the tail: another revision's table is told as such.
+// The stamp comes before the tail: another revision's table is reported as such.
 template <typename Table>
 std::string check_stamp(const Table* table, const char* kind, uint32_t expected) {
   if (const SizeVerdict verdict = judge_offer(table); verdict.status < 0)

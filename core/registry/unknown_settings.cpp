@@ -95,7 +95,7 @@ std::vector<std::string> unknown_settings(const std::vector<std::string>& names,
         .push_back(fmt::format("{} is set, but there is no such setting; {}", shortened(name),
                                near ? fmt::format("did you mean {}?", nearest) : std::string(readme_lists)));
   }
-  // Those that were probably meant to be settings first.
+  // Names that were probably meant to be settings come first.
   std::vector<std::string> sentences = std::move(misspelt);
   sentences.insert(sentences.end(), strange.begin(), strange.end());
   if (sentences.size() <= most_named) return sentences;

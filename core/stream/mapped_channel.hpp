@@ -20,8 +20,8 @@ namespace tutti::core {
 
 class MappedChannel final : public StreamChannel {
  public:
-  // The sender's end, for a receiver that has not mapped it yet: on the device, as rank `self`. Throws Failure, and the
-  // peer is told, where memory cannot be shared.
+  // The sender's end, for a receiver that has not mapped it yet: on the device, as rank `self`. Throws Failure, and
+  // tells the peer, where memory cannot be shared.
   static std::unique_ptr<MappedChannel> share(PeerMemory& memory, const DeviceMemory& device, uint32_t peer,
                                               uint32_t self, uint32_t lane);
   // Either end. `ring` has the slots.

@@ -54,13 +54,13 @@ class PeerMemory {
   // Connects that link. False: not yet. Throws Failure, also where the link goes.
   bool connect(uint32_t peer) { return core::connect((*links_)[peer]); }
 
-  // Shares memory of the device with a peer; nullptr: host memory, which is made here and zeroed. Where that fails the
-  // peer is told, and Failure thrown.
+  // Shares memory of the device with a peer; nullptr: host memory, which is made here and zeroed. Where that fails it
+  // tells the peer, and throws Failure.
   PeerRegion share(uint32_t peer, uint64_t tag, void* address, uint64_t bytes);
   // Has the peer mapped it? Throws Failure with the peer's reason where it cannot, or will not.
   bool has_mapped(const PeerRegion& shared) const;
   // Maps the peer's memory of that tag, which has to have so many bytes; nothing: the peer has not shared it yet.
-  // Throws Failure: of status `declined_status` where the peer has declined; else the peer is told.
+  // Throws Failure: of status `declined_status` where the peer has declined; else it tells the peer.
   std::optional<PeerRegion> open(uint32_t peer, uint64_t tag, uint64_t bytes);
   // This rank neither shares nor maps memory of that tag.
   void decline(uint32_t peer, uint64_t tag, const std::string& why);

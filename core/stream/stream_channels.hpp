@@ -36,11 +36,12 @@ class StreamChannels {
   StreamChannels& operator=(const StreamChannels&) = delete;
 
   StreamChannel& of(const StreamTraffic& way) const { return *channels_.at({way.peer, way.lane, way.outgoing}); }
-  // Those of sends and receives.
+  // A channel of sends and receives.
   StreamChannel& of(uint32_t peer, bool outgoing) const { return *channels_.at({peer, setup_.lanes, outgoing}); }
   // Opens those that are missing; both ends have to come to the call. Throws Failure.
   void open(const std::vector<StreamTraffic>& traffic, StreamComm& comm);
-  // Likewise, both ways to each peer of another process. Adds the carriers of their bytes, each once.
+  // The same for sends and receives, both ways to each peer of another process. Adds the carriers of their bytes, each
+  // once.
   void open(const std::vector<Transfer>& transfers, std::vector<const char*>& carriers, StreamComm& comm);
   // The channel of messages in windows, which have the lanes behind that of sends and receives; made if need be.
   StreamChannel& open_in_windows(const StreamTraffic& way, const Windows& windows) {

@@ -55,7 +55,7 @@ class StreamComm {
   // The call is an operation from here on; sets its sequence. In checked mode returns when all ranks have made the same
   // call. `service`: its row in reports. Throws Failure, also where another rank makes another call.
   virtual void enter(Call& mine, const Plan& plan, uint32_t service) = 0;
-  // Likewise for sends and receives. Returns the request's own; those to the rank itself are done.
+  // The same for sends and receives. Returns the request's transfers; those to the rank itself are done.
   virtual std::vector<Transfer>& enter(std::span<const Transfer> transfers, uint32_t service) = 0;
   // The operation is in the stream. Returns the request that stands for it, or nullptr where it was recorded for later
   // replays and nothing `runs`.

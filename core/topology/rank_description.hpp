@@ -76,7 +76,7 @@ struct RankDescription {
   uint64_t process = 0;
   uint64_t instance = 0;  // a random number of the process: process ids are not unique across containers
   uint32_t cores = 1;     // that the process may use
-  // Which ones. None: not known, and all ranks of the host share the cores.
+  // These cores. None: not known, and all ranks of the host share the cores.
   Processors processors;
   int32_t numa = -1;  // the node that has them all
   DeviceDescription device;

@@ -27,7 +27,7 @@ void look_up(const char* name, unsigned version, Function& function) {
   function = reinterpret_cast<Function>(address);
 }
 
-// What an older driver may lack: nullptr then.
+// Looks up a function that an older driver may lack: nullptr then.
 template <typename Function>
 void look_for(const char* name, unsigned version, Function& function) {
   try {

@@ -19,7 +19,8 @@ struct Program {
 static_assert(sizeof(Program) <= 4096, "what a kernel's parameters may take on every driver");
 
 // The limits of a program: commands and their sources, counted together, and bytes read. A command of n sources has at
-// most 3 + n entries, and one without sources 2. Nobody has measured where one launch of a block stops being faster.
+// most 3 + n entries, and one without sources 2. The size at which one launch of a block stops being faster has not
+// been measured.
 constexpr uint32_t most_fused_commands = Program::most_entries / 2;
 constexpr uint64_t most_fused_bytes = 64 << 10;
 

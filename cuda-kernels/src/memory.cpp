@@ -152,7 +152,7 @@ std::atomic<bool> peers_enabled = false;
 
 namespace {
 
-// What every call relies on, asked before anything is promised.
+// The attributes on which every call relies, checked first.
 void require_device(int device) {
   const std::pair<CUdevice_attribute, const char*> needed[] = {
       {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "UNIFIED_ADDRESSING"},

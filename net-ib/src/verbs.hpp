@@ -36,7 +36,7 @@ std::string completion_text(ibv_wc_status status);
 // Throws sdk::Error that begins with `cannot`.
 void set_non_blocking(int fd, const std::string& cannot);
 
-// What asynchronous events told of a queue pair; its qp_context points here.
+// The asynchronous events of a queue pair; its qp_context points here.
 struct QueuePairEvents {
   std::atomic<bool> last_receive_reached = false;  // it takes no more from its shared receive queue
   std::atomic<bool> failed = false;

@@ -80,7 +80,7 @@ class Connector {
     Offer mine;
     std::optional<Offer> theirs;
     bool dials;              // this end dials now
-    bool swapped = false;    // one end has tried in vain
+    bool swapped = false;    // one end has tried without success
     bool exhausted = false;  // both have: the other end will say so
     std::vector<Where> candidates;
     size_t next = 0;

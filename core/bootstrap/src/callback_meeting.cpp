@@ -8,8 +8,8 @@
 namespace tutti::core {
 namespace {
 
-// What each rank gives: the function moves equal sizes. It finds a function that orders wrongly, hands out rank 0's
-// random secret, and tells how the rank is reached.
+// The bytes that each rank gives, padded because the function moves equal sizes. They reveal a function that orders
+// wrongly, distribute rank 0's random secret, and say how the rank is reached.
 struct Card {
   uint32_t rank = 0, nranks = 0;
   std::string secret, contact, padding;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes over the links of the mesh, and the thread that serves them.
+// The frames on the links of the mesh, and the thread that serves them.
 #include "control_mesh.hpp"
 
 #include <poll.h>

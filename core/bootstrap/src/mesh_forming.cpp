@@ -44,7 +44,7 @@ MeshAddress address_of(uint32_t rank, const std::string& contact) try {
   throw make_failure(TUTTI_PEER_FAILED, "rank {} broke the bootstrap protocol: {}", rank, failure.text);
 }
 
-// What `meet` gives are the rank's contacts. `seen`: its address, as far as it is known.
+// `meet` returns the rank's contacts. `seen`: its address, as far as it is known.
 std::unique_ptr<Bootstrap> form(const std::shared_ptr<ControlMesh>& mesh, const std::string& secret,
                                 const SocketAddress& seen, FileDescriptor listener, const Deadline& deadline,
                                 const std::function<Contacts()>& meet) try {

@@ -11,7 +11,7 @@ namespace tutti::core {
 
 // "id:" and hexadecimal digits. Addresses that do not fit into kMaxUniqueId are left out, the last first.
 std::string id_text(const MeetingPlace& place);
-// Throws Failure{TUTTI_INVALID_ARGUMENT} when the text is none of id_text's.
+// Throws Failure{TUTTI_INVALID_ARGUMENT} when the text is not one of id_text's.
 MeetingPlace parse_id(const std::string& text);
 
 // Listens on any free port of all interfaces; secret and job, a name of kIdNameBytes in hexadecimal digits, are random.

@@ -366,7 +366,7 @@ void Selector::sort(const Shape& shape, bool on_device, std::vector<Candidate>& 
   if (!on_device) prefer_measured(shape, all);
 }
 
-// Those that were measured come first. Times of an algorithm without parameters say nothing of it with some.
+// Measured candidates come first. Times of an algorithm without parameters say nothing about it with parameters.
 void Selector::prefer_measured(const Shape& shape, std::vector<Candidate>& all) const {
   if (!tuning_ || !misfit_.empty()) return;
   const uint64_t block_bytes = shape.count * shape.element_bytes();

@@ -143,7 +143,7 @@ std::string PointToPoint::differ(const Transfer& receive, const MessageHeader& r
   return fmt::format("rank {} {}", receive.peer, difference_->reason);
 }
 
-// That a bulk send was told of is no progress: its time goes on until the other side answers.
+// Announcing a bulk send is not progress: its time goes on until the other side answers.
 bool PointToPoint::announce(Link& link, Peer& peer) {
   bool moved = false;
   while (!peer.waiting.empty() && peer.credit) {

@@ -38,7 +38,7 @@ struct Range {
   }
 };
 
-// Which location a chunk is, given the call's in-place form.
+// The location of a chunk, given the call's in-place form.
 class Aliases {
  public:
   Aliases(const Shape& shape, uint32_t rank, uint32_t pieces)

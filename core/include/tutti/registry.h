@@ -82,7 +82,7 @@ std::vector<SettingRecord> list_settings();
 // TUTTI_TRANSPORT?".
 std::vector<std::string> list_unknown_settings();
 
-// Which host this process runs on.
+// The host on which this process runs.
 struct HostIdentity {
   std::string key;     // as communicators tell hosts apart: TUTTI_HOST_ID, else the kernel and the network namespace
   bool given = false;  // by TUTTI_HOST_ID

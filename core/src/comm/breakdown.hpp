@@ -104,7 +104,7 @@ class Breakdown {
   // While set, this thread belongs to another communicator and must not wait: fail() only reports.
   void visit(bool visited) { visited_ = visited; }
   void fail(const Cause& cause);
-  // Likewise where this rank cannot go on.
+  // The same for an exception after which this rank cannot go on.
   void fail(const std::exception& problem) { fail(cause_of(problem)); }
   // Prepares an operation. The other ranks wait for this one, so a failure ends the communicator: memory is missing, or
   // a device does not work. A call that is wrong or not supported fails on this rank alone.

@@ -170,7 +170,7 @@ void EngineLock::run_thread() {
     {
       const Hold hold(*this, std::unique_lock(mutex_));
       busy = engine_.operations.pending() != 0;
-      // Broken: a replay that runs, or is launched yet, comes to its end. The error is told by the communicator.
+      // Broken: a replay that runs, or is launched yet, completes. The communicator reports the error.
       replays = !busy && breakdown.begun() && streams && streams->release_replays();
       try {
         if (busy && engine_.progress()) idle = 0;

@@ -26,7 +26,7 @@
 namespace tutti::core {
 namespace {
 
-// Those that this thread may use; none: the system does not tell.
+// The processors that this thread may use; none: the system does not report them.
 Processors usable_processors() {
   cpu_set_t set;
   Processors usable;
@@ -64,7 +64,7 @@ struct Offer {
     wire(offer.id, offer.device, offer.traces, Field("tuning", offer.tuning), offer.algorithms);
   }
 };
-// Those of rank 0, and of the other ranks that say something else.
+// The offers of rank 0, and of each rank whose offer differs, by rank.
 using Offers = std::map<uint32_t, Offer>;
 
 std::vector<Named> named_algorithms() {
@@ -83,7 +83,7 @@ std::vector<Named> named_algorithms() {
   return all;
 }
 
-// Those that all ranks have.
+// The tables that all ranks have.
 template <typename Table>
 std::vector<const Table*> common(const std::vector<const Table*>& own, const Offers& offers) {
   std::vector<const Table*> everywhere;
@@ -115,7 +115,7 @@ uint64_t random_id() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// Those that must be equal. A rank of another version has other ones, but the first is its version.
+// The settings that must be equal. A rank of another version has other settings, but the first is its version.
 std::vector<Named> settings_of(const Configuration& c) {
   return {{"version", in_quotes(tutti_version())},
           {"plugin ABI", std::to_string(TUTTI_ABI_MAJOR)},

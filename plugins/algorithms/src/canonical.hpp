@@ -33,7 +33,7 @@ struct CanonicalPart {
   uint32_t peer, first, count;
 };
 
-// What a rank does at a node when n pieces are to be spread evenly over n ranks. Below the node each half holds all
+// The part of a rank at a node when n pieces are to be spread evenly over n ranks. Below the node each half holds all
 // pieces, spread over its ranks; above it the node does. So each rank of a half hands over a part of its run of pieces
 // to the other half and completes the rest, `own`, with what one rank of the other half hands over.
 struct CanonicalSpread {
@@ -45,7 +45,7 @@ struct CanonicalSpread {
 
 // The pieces in their order: piece i ends at rank owners[i]. The order keeps all runs in one piece.
 std::vector<uint32_t> canonical_owners(uint32_t n);
-// What one rank does at its nodes, from the smallest to the whole.
+// The parts of one rank at its nodes, from the smallest to the whole.
 std::vector<CanonicalSpread> canonical_spreads(uint32_t n, uint32_t rank);
 
 }  // namespace tutti::algorithms

@@ -86,7 +86,7 @@ class AllReduce {
     s.cut(intervals_.cuts(hosts_.count()));
     return s.lane();
   }
-  // Of the steps inside hosts before those between them, and of those after.
+  // The number of levels of the steps inside hosts, before those between hosts, and again after them.
   uint32_t inside_levels() const { return nodes_.most_members - 1 + nodes_.most_nodes - 1; }
   // The chunks of the i-th rank of this host.
   uint32_t first_chunk(uint32_t i) const { return intervals_.first(i, size()) * hosts_.count(); }

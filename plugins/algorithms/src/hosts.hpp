@@ -116,7 +116,7 @@ class Nodes {
     std::sort(list.begin(), list.end());
     return list;
   }
-  // Those of them that are of another node.
+  // The same, within another node.
   std::vector<uint32_t> cares(uint32_t at, uint32_t node) const {
     std::vector<uint32_t> list;
     for (size_t i = at; i < members[node].size(); i += size()) list.push_back(members[node][i]);

@@ -75,7 +75,7 @@ class Groups {
     for (size_t i = 0; i < end; ++i) sum += list_[i].rounds;
     return sum;
   }
-  // Those for whom a member of group i speaks in it, rising.
+  // The ranks for which a member of group i speaks in it, ascending.
   std::vector<uint32_t> behind(size_t i, uint32_t member) const {
     if (i == 0) return {member};
     if (i + 1 == list_.size()) return hosts_.members[q_.host_of_rank.empty() ? 0 : q_.host_of_rank[member]];
@@ -83,7 +83,7 @@ class Groups {
       if (const auto ranks = ranks_of_node(node); std::binary_search(ranks.begin(), ranks.end(), member)) return ranks;
     return {};
   }
-  // Those for whom this rank speaks.
+  // The ranks for which this rank speaks.
   std::vector<uint32_t> own() const { return behind(std::min(takes_part_, list_.size() - 1), q_.rank); }
 
  private:

@@ -8,7 +8,8 @@
 
 namespace tutti::algorithms {
 
-// That number; `without` where there is no text; 0 where it is no number from `least`, at least 1, to `most`.
+// The number after the algorithm's name; `without` where there is none; 0 where it is not a number from `least`, at
+// least 1, to `most`.
 inline uint32_t number_behind_name(const sdk::Query& q, uint32_t without, uint32_t least, uint32_t most) {
   if (q.parameters.empty()) return without;
   uint32_t number = 0;

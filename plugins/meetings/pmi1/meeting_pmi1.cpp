@@ -145,7 +145,7 @@ class Launcher {
   bool waits_ = false;
 };
 
-// What this process has said to the launcher, once in its life: a second cmd=init, or a line after cmd=finalize, is an
+// This process's session with the launcher, once in its life: a second cmd=init, or a line after cmd=finalize, is an
 // error for it. Rank and size are the launcher's.
 struct Session {
   Launcher launcher;

@@ -34,7 +34,7 @@ void expect(pmix_status_t code, const std::string& what, tutti_status status = T
     throw Error(status, what + ": PMIx says " + PMIx_Error_string(code) + " (" + std::to_string(code) + ")");
 }
 
-// What the server answers, which may come after the room was closed.
+// The answer of the server. It may come after the room was closed.
 struct Answer {
   void arrive(pmix_status_t status) {
     const std::lock_guard lock(mutex);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a real device's driver may do and a kind model would not: TUTTI_SIMULATED_HAZARDS names the ones that are on
+// Things that a real device's driver may do and a kind model would not. TUTTI_SIMULATED_HAZARDS names those that are on
 // (README.md has the list). Without the setting calls return at once and no call holds up another.
 #pragma once
 

@@ -248,7 +248,7 @@ int duplicate(int file) {
   return own;
 }
 
-// Which a machine may forbid.
+// Throws where the setting says that this machine forbids exports.
 void require_exports() {
   if (sdk::config_number("TUTTI_SIMULATED_EXPORTS", 1, 0, 1) == 0)
     throw Error(TUTTI_NOT_SUPPORTED,

@@ -31,7 +31,7 @@ void* allocate(uint32_t device, uint64_t bytes);
 void* allocate_managed(uint32_t device, uint64_t bytes);
 // With Hazard::ranges: `n` allocations, one behind the other in one range of addresses.
 void* allocate_ranges(uint32_t device, uint64_t n, uint64_t bytes);
-// Whose memory it is; of an address that is none of a device's, 0.
+// The device of an address; 0 for an address outside device memory.
 uint32_t device_of(const void* address);
 void release(void* address);
 void classify(const void* address, tutti_pointer& pointer);

@@ -82,7 +82,7 @@ struct GatherRound {
 };
 std::vector<GatherRound> gather_rounds(uint32_t rank, uint32_t nranks);
 
-// That one rank may have sent to one other over a trunk and that the other has not taken.
+// The most packets that one rank may have sent to another over a trunk and that the other has not taken.
 inline constexpr uint64_t kMaxBranchPacketsUntaken = 1u << 16;
 
 // One rank's end of it. Any function may be called by any thread; only roll_call, all_gather and what is called await

@@ -18,7 +18,7 @@
 namespace tutti::core {
 
 inline constexpr uint64_t kMaxPairMessage = 4096 + 64;
-// That one rank may have sent to one other rank and that the other has not taken.
+// The most pair messages that one rank may have sent to another and that the other has not taken.
 inline constexpr uint64_t kMaxPairsUntaken = 256;
 
 struct PairMessage {

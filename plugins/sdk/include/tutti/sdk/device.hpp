@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A device as one small C++ class; make_device and make_executor turn it into the two tables of tutti/plugin/device.h.
-// That header says what each function must do; here is its C++ shape. Everything may throw sdk::Error (or anything
-// else).
+// device.h says what each function must do; here is its C++ shape. Everything may throw sdk::Error (or anything else).
 //
 //   struct MyDevice {
 //     static constexpr const char* name = "mine";

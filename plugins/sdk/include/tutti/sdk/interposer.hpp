@@ -151,7 +151,7 @@ class Interposer {
       *link = made.get();
       return TUTTI_OK;
     }
-    // Called only where the wrapped transport has it. What the wrapped endpoint sends goes straight to the core.
+    // Called only where the wrapped transport has it. Pair messages of the wrapped endpoint go straight to the core.
     virtual tutti_status receive_pair(uint32_t peer, const void* data, uint64_t bytes) {
       return api().receive_pair(inner_, peer, data, bytes);
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport as three small C++ classes; make_transport turns them into the table of tutti/plugin/transport.h. What
-// each function must do is said there; here is only its C++ shape. Everything may throw sdk::Error (or anything else).
+// A transport as three small C++ classes; make_transport turns them into the table of tutti/plugin/transport.h.
+// transport.h says what each function must do; here is only its C++ shape. Everything may throw sdk::Error (or anything
+// else).
 //
 //   struct MyTransport {
 //     static constexpr const char* name = "mine";

@@ -24,7 +24,8 @@ void device_query_repeats(Bench& bench) {
   constexpr uint64_t dtypes = (uint64_t{2} << TUTTI_FLOAT64_INT64) - 2,
                      ops = (uint64_t{2} << TUTTI_MAXLOC) - 2 - (uint64_t{1} << TUTTI_AVG);
   require(!(c.dtypes & ~dtypes) && !(c.ops & ~ops), "D-1",
-          "query: dtypes {:#x} or ops {:#x} has a bit that is no data type or no operator of REDUCE", c.dtypes, c.ops);
+          "query: dtypes {:#x} or ops {:#x} has a bit that is neither a data type nor an operator of REDUCE", c.dtypes,
+          c.ops);
   const bool exports = (c.flags & TUTTI_DEVICE_EXPORTS) != 0;
   require(exports == (d.memory->export_memory != nullptr), "D-1",
           "query {} TUTTI_DEVICE_EXPORTS, but export_memory {}: the flag and the functions come together",

@@ -33,7 +33,7 @@ void reduce_by_user(const Reduction& r) {
                     fmt::format("operator \"{}\" failed on {} x {}: {}", op.name, n / element, dtype_name(r.dtype),
                                 !why.empty() ? why
                                 : status < 0 ? tutti_status_text(status)
-                                             : "its function returned a status that is no error"));
+                                             : "its function returned a status that is not an error"));
     }
     for (uint32_t i = 0; i < r.ndsts; ++i) copy(static_cast<std::byte*>(r.dsts[i]) + at, left, n, r.streaming[i]);
   }

@@ -89,7 +89,7 @@ void make_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw refused(folder, system_text(errno));
   struct stat status {};
   if (lstat(folder.c_str(), &status) != 0) throw refused(folder, system_text(errno));
-  if (!S_ISDIR(status.st_mode)) throw refused(folder, "it is no folder (symbolic links are not followed)");
+  if (!S_ISDIR(status.st_mode)) throw refused(folder, "it is not a folder (symbolic links are not followed)");
   if (status.st_uid != geteuid())
     throw refused(folder, fmt::format("it belongs to user {}, expected {}", status.st_uid, geteuid()));
   if (status.st_mode & (S_IWGRP | S_IWOTH)) throw refused(folder, "others may write into it, expected mode 0700");

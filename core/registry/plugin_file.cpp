@@ -131,7 +131,7 @@ std::string wrong_form(const Header& header) {
         own->e_ident[EI_DATA], own->e_machine);
   if (header.e_type != ET_DYN || header.e_phentsize != sizeof(Segment) || header.e_phnum == 0)
     return fmt::format(
-        "it is no shared library: expected ELF type {} with program headers of {} bytes, got type {} with {} of {} "
+        "it is not a shared library: expected ELF type {} with program headers of {} bytes, got type {} with {} of {} "
         "bytes",
         ET_DYN, sizeof(Segment), header.e_type, header.e_phnum, header.e_phentsize);
   return {};
@@ -149,7 +149,7 @@ uint64_t end_of_sections(const Image& image, const Header& header) {
 std::string defect_of(const Image& image) {
   unsigned char magic[SELFMAG] = {};
   if (!image.read(0, magic) || std::memcmp(magic, ELFMAG, SELFMAG) != 0)
-    return fmt::format("it is no shared library: its {} bytes do not begin as an ELF file does", image.bytes());
+    return fmt::format("it is not a shared library: its {} bytes do not begin as an ELF file does", image.bytes());
   Header header{};
   if (!image.read(0, header)) return cut_off(image.bytes(), sizeof header);
   if (std::string reason = wrong_form(header); !reason.empty()) return reason;
@@ -199,7 +199,7 @@ std::string defect(const std::string& file) {
   const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (!fd || ::fstat(fd.get(), &status) != 0) return fmt::format("it cannot be read: {}", system_text(errno));
-  if (!S_ISREG(status.st_mode)) return "it is no ordinary file";
+  if (!S_ISREG(status.st_mode)) return "it is not a regular file";
   return defect_of(Image(fd.get(), static_cast<uint64_t>(status.st_size)));
 }
 

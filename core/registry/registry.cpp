@@ -108,7 +108,7 @@ class Registry {
     const auto* entry = static_cast<const tutti_plugin_entry_table*>(dlsym(library, TUTTI_PLUGIN_ENTRY_SYMBOL));
     if (!entry)
       return refuse(std::move(record), TUTTI_NOT_SUPPORTED,
-                    "it exports no symbol " TUTTI_PLUGIN_ENTRY_SYMBOL ": it is no Tutti plugin", error);
+                    "it exports no symbol " TUTTI_PLUGIN_ENTRY_SYMBOL ": it is not a Tutti plugin", error);
     return add(entry, std::move(record), error);
   }
 

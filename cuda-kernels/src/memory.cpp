@@ -392,7 +392,7 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
                                                  (fd < 0 ? " without a descriptor" : " with a descriptor") +
                                                  ", offset " + std::to_string(memory.offset) + " of " +
                                                  std::to_string(memory.bytes) +
-                                                 " bytes: this is no export of device cuda");
+                                                 " bytes: this is not an export of device cuda");
   Exported exported{};
   std::memcpy(&exported, memory.data, sizeof exported);
   if (exported.process == this_process())

@@ -79,7 +79,7 @@ std::string first_host(const std::string& list, const char* variable) {
   const size_t close = list.find(']', open);
   const size_t end = list.find_first_of("-,]", open);
   if (close == std::string::npos || end == open + 1)
-    throw refusal("{}=\"{}\" is no list of hosts as Slurm writes them", variable, list);
+    throw refusal("{}=\"{}\" is not a list of hosts as Slurm writes them", variable, list);
   const size_t tail = list.find(',', close);
   return list.substr(0, open) + list.substr(open + 1, end - open - 1) +
          list.substr(close + 1, tail == std::string::npos ? tail : tail - close - 1);
@@ -87,7 +87,7 @@ std::string first_host(const std::string& list, const char* variable) {
 
 // The node-th number of "2(x4),1".
 std::optional<uint32_t> tasks_of_node(const std::string& list, uint64_t node, const char* variable) {
-  const auto bad = [&] { return refusal("{}=\"{}\" is no list like 2(x4),1", variable, list); };
+  const auto bad = [&] { return refusal("{}=\"{}\" is not a list like 2(x4),1", variable, list); };
   const char* at = list.data();
   const char* last = at + list.size();
   std::optional<uint32_t> found;

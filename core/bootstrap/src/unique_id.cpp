@@ -44,7 +44,7 @@ std::string id_text(const MeetingPlace& place) {
 
 MeetingPlace parse_id(const std::string& text) {
   const auto bad = [](const std::string& why) {
-    return refusal("this is no unique id (tutti_unique_id_create): {}", why);
+    return refusal("this is not a unique id (tutti_unique_id_create): {}", why);
   };
   if (text.size() > kMaxUniqueId || !text.starts_with(kStart))
     throw bad(fmt::format("it has {} characters or does not start with id:", text.size()));

@@ -63,7 +63,7 @@ TEST(UniqueId, TextsRoundTripAndKeepTheirLimit) {
     for (size_t cut = 0; cut < text.size(); ++cut) {
       const auto failure = failure_of([&] { parse_id(text.substr(0, cut)); });
       if (cut < 3 + 2 * (8 + kIdNameBytes + kSecretBytes + 5) || cut % 2 == 0)
-        expect_failure(failure, TUTTI_INVALID_ARGUMENT, {"no unique id"});
+        expect_failure(failure, TUTTI_INVALID_ARGUMENT, {"not a unique id"});
     }
   }
   expect_failure(failure_of([&] { parse_id("id:" + std::string(254, '0')); }), TUTTI_INVALID_ARGUMENT,

@@ -419,7 +419,7 @@ size_t Selector::pick(const Shape& shape, bool on_device, const std::vector<Cand
   if (const tutti_status status = plugin_->choose(plugin_->self, &asked, &index); status < 0)
     throw Failure(status, fmt::format("selector {}: {}", plugin_->name, take_plugin_error()));
   if (index < all.size() && all[index].reason.empty()) return index;
-  throw Failure(TUTTI_INTERNAL, index < all.size() ? fmt::format("selector {} chose {}, which is no candidate: {}",
+  throw Failure(TUTTI_INTERNAL, index < all.size() ? fmt::format("selector {} chose {}, which is not a candidate: {}",
                                                                  plugin_->name, all[index].name(), all[index].reason)
                                                    : fmt::format("selector {} chose number {} of {} candidates",
                                                                  plugin_->name, index, all.size()));

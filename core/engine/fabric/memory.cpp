@@ -152,7 +152,7 @@ std::string mapping_differs(const std::byte* address, uint64_t bytes, int fd, ui
         !take_number(rest, inode))
       continue;
     if (end <= covered || begin > covered) continue;
-    if (!shared) return "it is no shared mapping (MAP_SHARED)";
+    if (!shared) return "it is not a shared mapping (MAP_SHARED)";
     if (inode != file.st_ino || offset + (covered - begin) != fd_offset + (covered - first))
       return fmt::format("it is a mapping of another file or of another offset than {}", fd_offset);
     covered = end;

@@ -29,7 +29,7 @@ constexpr uint64_t most_numbers = uint64_t{1} << 48;
 
 Tensor judged(const tutti_tensor& given, size_t number, uint32_t wire) {
   const std::string name = given.name ? fmt::format("{} (\"{}\")", number, given.name) : fmt::format("{}", number);
-  if (dtype_bytes(given.dtype) == 0) invalid(fmt::format("tensor {}: {} is no data type", name, given.dtype));
+  if (dtype_bytes(given.dtype) == 0) invalid(fmt::format("tensor {}: {} is not a data type", name, given.dtype));
   if (given.count > most_numbers)
     invalid(fmt::format("tensor {} has {} elements, expected at most 2^48", name, given.count));
   if (given.reserved0 || given.reserved1[0] || given.reserved1[1])

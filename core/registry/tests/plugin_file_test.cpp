@@ -70,7 +70,7 @@ TEST_F(PluginFile, OneThatIsCutOffIsSeenAtEveryLength) {
   }
   for (const uint64_t length : {3, 1, 0}) {
     fs::resize_file(file, length);
-    EXPECT_NE(defect_here().find("no shared library: its " + std::to_string(length) + " bytes"), std::string::npos);
+    EXPECT_NE(defect_here().find("not a shared library: its " + std::to_string(length) + " bytes"), std::string::npos);
   }
 }
 
@@ -86,7 +86,7 @@ TEST_F(PluginFile, ForeignFilesAreNamed) {
   EXPECT_NE(spoilt(EI_DATA, uint8_t{0}).find("for another machine"), std::string::npos);
   EXPECT_NE(spoilt(offsetof(Elf64_Ehdr, e_machine), uint16_t{4711}).find("and 4711; this process needs"),
             std::string::npos);
-  EXPECT_NE(spoilt(offsetof(Elf64_Ehdr, e_type), uint16_t{ET_REL}).find("no shared library: expected ELF type 3"),
+  EXPECT_NE(spoilt(offsetof(Elf64_Ehdr, e_type), uint16_t{ET_REL}).find("not a shared library: expected ELF type 3"),
             std::string::npos);
   EXPECT_NE(spoilt(0, uint32_t{0x21202020}).find("do not begin as an ELF file does"), std::string::npos);
   if (sizeof(void*) == 8) {
@@ -94,10 +94,10 @@ TEST_F(PluginFile, ForeignFilesAreNamed) {
       EXPECT_NE(spoilt(offsetof(Elf64_Ehdr, e_phoff), beyond).find("cut off or damaged"), std::string::npos);
       EXPECT_NE(spoilt(offsetof(Elf64_Ehdr, e_shoff), beyond).find("cut off or damaged"), std::string::npos);
     }
-    EXPECT_NE(spoilt(offsetof(Elf64_Ehdr, e_phnum), uint16_t{0}).find("no shared library"), std::string::npos);
+    EXPECT_NE(spoilt(offsetof(Elf64_Ehdr, e_phnum), uint16_t{0}).find("not a shared library"), std::string::npos);
     EXPECT_EQ(spoilt(offsetof(Elf64_Ehdr, e_shoff), uint64_t{0}), "") << "sections may be stripped";
   }
-  EXPECT_NE(defect(folder.string()).find("no ordinary file"), std::string::npos);
+  EXPECT_NE(defect(folder.string()).find("not a regular file"), std::string::npos);
   EXPECT_NE(defect((folder / "absent").string()).find("No such file"), std::string::npos);
 }
 

@@ -25,7 +25,7 @@ TEST(Registry, RefusesWithTheReason) {
   std::ofstream(text_file) << "this is no shared library";
   const std::pair<std::string, const char*> cases[] = {
       {"/nowhere/libtutti-absent.so", "it cannot be loaded"},
-      {text_file, "it is no shared library"},
+      {text_file, "it is not a shared library"},
       {folder + "/libbad_0.so", "exports no symbol tutti_plugin_entry"},
       {folder + "/libbad_1.so", "compiled for plugin ABI 77, this Tutti has ABI 1"},
       {folder + "/libbad_2.so", "its entry table: tutti_plugin_entry_table.struct_size is 8, expected at least 40"},

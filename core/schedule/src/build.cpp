@@ -140,7 +140,7 @@ tutti_status check_algorithm(const tutti_algorithm& algorithm, const tutti_query
   const tutti_status status = algorithm.supports(algorithm.self, &query);
   if (status == TUTTI_OK) return TUTTI_OK;
   if (status > 0)
-    return failed(TUTTI_INTERNAL, fmt::format("{}: supports answered {}, which is no error", who, status), error);
+    return failed(TUTTI_INTERNAL, fmt::format("{}: supports answered {}, which is not an error", who, status), error);
   return failed(status, fmt::format("{}: it does not support this query (status {})", who, status), error);
 }
 

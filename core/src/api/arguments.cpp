@@ -21,7 +21,7 @@ const UserOperator* check_user_op(const UserOperators& all, const char* call, ui
   if (!op)
     invalid(fmt::format("{}: operator {:#x} {}: make one with tutti_op_create, for each communicator", call, number,
                         all.was_there(number) ? "was freed (tutti_op_free), or is another communicator's"
-                                              : "is no operator of this communicator"));
+                                              : "is not an operator of this communicator"));
   if (!dtype_bytes(dtype) || op->dtypes >> dtype & 1) return op;
   std::string taken;
   for (const uint32_t known : all_dtypes())
@@ -43,7 +43,7 @@ void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op
 
 const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype) {
   if (op >= TUTTI_FIRST_USER_OP) return check_user_op(communicator.operators(), call, op, dtype);
-  if (op < TUTTI_SUM || op > TUTTI_MAXLOC) invalid(fmt::format("{}: {} is no operator", call, op));
+  if (op < TUTTI_SUM || op > TUTTI_MAXLOC) invalid(fmt::format("{}: {} is not an operator", call, op));
   if (dtype_bytes(dtype) && !op_is_defined(op, dtype))
     invalid(fmt::format("{}: operator {} is not defined for {}: expected one of {}, or a type that has it ({})", call,
                         op_name(op), dtype_name(dtype), ops_of_dtype(dtype), dtypes_of_op(op)));
@@ -52,7 +52,7 @@ const UserOperator* check_op(const Communicator& communicator, const char* call,
 
 void check_collective(const char* call, uint32_t collective) {
   if (collective < TUTTI_BROADCAST || collective > last_collective)
-    invalid(fmt::format("{}: {} is no collective", call, collective));
+    invalid(fmt::format("{}: {} is not a collective", call, collective));
 }
 
 void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nranks) {
@@ -61,7 +61,7 @@ void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nra
 
 uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks) {
   const uint32_t element = dtype_bytes(dtype);
-  if (!element) invalid(fmt::format("{}: {} is no data type", call, dtype));
+  if (!element) invalid(fmt::format("{}: {} is not a data type", call, dtype));
   if (count > most_bytes / element / std::max<uint64_t>(blocks, 1))
     invalid(fmt::format("{}: {} elements of {} bytes for {} ranks is more than can be addressed", call, count, element,
                         blocks));

@@ -74,7 +74,7 @@ pmix_proc_t initialize(std::chrono::nanoseconds timeout) {
                 "there is no PMIx server: PMIX_NAMESPACE and PMIX_RANK are not set. Start the program by mpirun or by "
                 "srun --mpi=pmix");
   if (start && start->process != ::getpid())
-    throw Error(TUTTI_INVALID_USAGE, "this process was forked by a rank of a PMIx job: it is no rank itself");
+    throw Error(TUTTI_INVALID_USAGE, "this process was forked by a rank of a PMIx job: it is not a rank itself");
   if (!start) {
     start = std::make_shared<Start>();
     std::thread([mine = start] { mine->arrive(PMIx_Init(&mine->me, nullptr, 0)); }).detach();

@@ -330,7 +330,7 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
     throw Error(TUTTI_INVALID_ARGUMENT, "import_memory: form " + std::to_string(memory.form) + ", descriptor " +
                                             std::to_string(fd) + ", offset " + std::to_string(memory.offset) + " of " +
                                             std::to_string(memory.bytes) +
-                                            " bytes: this is no export of device simulated");
+                                            " bytes: this is not an export of device simulated");
   require_exports();
   enable_peer(device, memory.device);
   Exported exported{};

@@ -70,7 +70,7 @@ std::unique_ptr<Remote> import_region(Space& space, uint32_t peer, const void* k
   const auto found = regions().find(number);
   if (found == regions().end() || found->second->rank != peer ||
       found->second->communicator != space.config.communicator_id)
-    throw Error(TUTTI_INVALID_ARGUMENT, "this is no key of a region that rank " + std::to_string(peer) + " exports");
+    throw Error(TUTTI_INVALID_ARGUMENT, "this is not a key of a region that rank " + std::to_string(peer) + " exports");
   return std::make_unique<Remote>(Remote{&space, found->second});
 }
 

@@ -247,7 +247,7 @@ std::optional<FlightRecord> read_flight_record(const std::string& path, std::str
   if (fd < 0) return refuse(errno == ELOOP ? "it is a symbolic link, which is not followed" : std::strerror(errno));
   struct stat status {};
   if (fstat(fd, &status) != 0) return refuse(std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) return refuse("it is no ordinary file");
+  if (!S_ISREG(status.st_mode)) return refuse("it is not a regular file");
   if (status.st_uid != geteuid())
     return refuse("it belongs to user " + std::to_string(status.st_uid) + ", this is user " +
                   std::to_string(geteuid()) + ": what others wrote is not believed");

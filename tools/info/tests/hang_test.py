@@ -284,7 +284,7 @@ with Job(["barrier idle"]) as job:
     report = json.loads(result.stdout)
     expected = {"empty": "less than a header", "garbage": "no flight record", "cut": "cut off", "header": "less than a header",
                 "damaged": "damaged", "version": "version 99", "huge": "no flight record has more", "link": "symbolic link",
-                "fifo": "no ordinary file", "noise": "damaged"}
+                "fifo": "not a regular file", "noise": "damaged"}
     if others:
         expected["foreign"] = "belongs to user 65534"
     for name, words in expected.items():

@@ -273,12 +273,12 @@ TEST(UnequalBlocks, WrongArgumentsAreNamed) {
       {"no out", [&](tutti_comm* c) { return gather(c, a, nullptr, counts, nullptr); },
        "out is NULL, expected a buffer of 28 bytes"},
       {"type", [](tutti_comm* c) { return tutti_all_gather_v(c, a, b, counts, nullptr, 99, nullptr, nullptr); },
-       "99 is no data type"},
+       "99 is not a data type"},
       {"operator",
        [](tutti_comm* c) {
          return tutti_reduce_scatter_v(c, a, b, counts, nullptr, TUTTI_FLOAT32, 99, nullptr, nullptr);
        },
-       "99 is no operator"},
+       "99 is not an operator"},
       {"operator of another type",
        [](tutti_comm* c) {
          return tutti_reduce_scatter_v(c, a, b, counts, nullptr, TUTTI_FLOAT32, TUTTI_LAND, nullptr, nullptr);

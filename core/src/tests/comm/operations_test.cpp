@@ -621,11 +621,11 @@ TEST(WrongArguments, EachIsNamed) {
        [](tutti_comm* c) { return tutti_all_gather(c, a + 3, a, 4, TUTTI_FLOAT32, nullptr, nullptr); },
        TUTTI_INVALID_ARGUMENT, "in == out + rank * count"},
       {"dtype", [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, 99, TUTTI_SUM, nullptr, nullptr); },
-       TUTTI_INVALID_ARGUMENT, "99 is no data type"},
+       TUTTI_INVALID_ARGUMENT, "99 is not a data type"},
       {"dtype 0", [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, 0, TUTTI_SUM, nullptr, nullptr); },
-       TUTTI_INVALID_ARGUMENT, "0 is no data type"},
+       TUTTI_INVALID_ARGUMENT, "0 is not a data type"},
       {"op", [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, 99, nullptr, nullptr); },
-       TUTTI_INVALID_ARGUMENT, "99 is no operator"},
+       TUTTI_INVALID_ARGUMENT, "99 is not an operator"},
       {"op of another type",
        [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_BAND, nullptr, nullptr); },
        TUTTI_INVALID_ARGUMENT,
@@ -672,23 +672,24 @@ TEST(WrongArguments, EachIsNamed) {
        "it (float32_int32, float64_int64)"},
       {"dtype behind the last",
        [](tutti_comm* c) { return tutti_send(c, a, 4, TUTTI_FLOAT64_INT64 + 1, 1, 0, nullptr, nullptr); },
-       TUTTI_INVALID_ARGUMENT, "20 is no data type"},
+       TUTTI_INVALID_ARGUMENT, "20 is not a data type"},
       {"op behind the last",
        [](tutti_comm* c) {
          return tutti_reduce(c, a, b, 4, TUTTI_FLOAT32_INT32, TUTTI_MAXLOC + 1, 0, nullptr, nullptr);
        },
-       TUTTI_INVALID_ARGUMENT, "14 is no operator"},
+       TUTTI_INVALID_ARGUMENT, "14 is not an operator"},
       {"operator of the application",
        [](tutti_comm* c) {
          return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_FIRST_USER_OP + 7, nullptr, nullptr);
        },
-       TUTTI_INVALID_ARGUMENT, "operator 0x10007 is no operator of this communicator: make one with tutti_op_create"},
+       TUTTI_INVALID_ARGUMENT,
+       "operator 0x10007 is not an operator of this communicator: make one with tutti_op_create"},
       {"collective that no mask has",
        [](tutti_comm* c) {
          tutti_plan_facts facts{sizeof facts};
          return tutti_comm_plan(c, 0x10000, &facts);
        },
-       TUTTI_INVALID_ARGUMENT, "65536 is no collective"},
+       TUTTI_INVALID_ARGUMENT, "65536 is not a collective"},
       {"reserved words of a message",
        [](tutti_comm* c) {
          const tutti_message message{a, 4, TUTTI_FLOAT32, 1 - tutti_comm_rank(c), 0, TUTTI_SEND, {0, 0, 0, 1}};

@@ -181,8 +181,8 @@ TEST(Scan, WrongArgumentsAreRefused) {
       refused(tutti_exclusive_scan(c, a, nullptr, 4, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr),
               "exclusive_scan: out is NULL");
     refused(tutti_scan(c, a, a + 1, 2, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr), "in place means in == out");
-    refused(tutti_scan(c, a, b, 4, 99, TUTTI_SUM, nullptr, nullptr), "scan: 99 is no data type");
-    refused(tutti_scan(c, a, b, 4, TUTTI_FLOAT32, 99, nullptr, nullptr), "scan: 99 is no operator");
+    refused(tutti_scan(c, a, b, 4, 99, TUTTI_SUM, nullptr, nullptr), "scan: 99 is not a data type");
+    refused(tutti_scan(c, a, b, 4, TUTTI_FLOAT32, 99, nullptr, nullptr), "scan: 99 is not an operator");
     refused(tutti_exclusive_scan(c, a, b, 4, TUTTI_FLOAT32, TUTTI_LAND, nullptr, nullptr),
             "exclusive_scan: operator land is not defined for float32");
     refused(tutti_exclusive_scan(c, a, b, UINT64_MAX, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr),

@@ -182,7 +182,7 @@ TEST(UserOperator, IsRefusedWithTheReason) {
     EXPECT_EQ(use(op), TUTTI_INVALID_ARGUMENT);
     EXPECT_NE(text().find("is not defined for float64: it was made for int64, uint8"), std::string::npos) << text();
     EXPECT_EQ(use(op + 1), TUTTI_INVALID_ARGUMENT);
-    EXPECT_NE(text().find("operator 0x10001 is no operator of this communicator: make one with tutti_op_create"),
+    EXPECT_NE(text().find("operator 0x10001 is not an operator of this communicator: make one with tutti_op_create"),
               std::string::npos)
         << text();
     EXPECT_EQ(tutti_op_free(comm.handle(), TUTTI_SUM), TUTTI_INVALID_ARGUMENT);
@@ -442,7 +442,7 @@ TEST(PremulSum, IsFreedAtOnceAndRefusedWithTheReason) {
     EXPECT_EQ(tutti_op_create_premul_sum(comm.handle(), TUTTI_BOOL, &value, &op), TUTTI_INVALID_ARGUMENT);
     EXPECT_NE(text().find("bool has no product: expected one of int8"), std::string::npos) << text();
     EXPECT_EQ(tutti_op_create_premul_sum(comm.handle(), 99, &value, &op), TUTTI_INVALID_ARGUMENT);
-    EXPECT_NE(text().find("99 is no data type"), std::string::npos) << text();
+    EXPECT_NE(text().find("99 is not a data type"), std::string::npos) << text();
     ASSERT_EQ(tutti_op_create_premul_sum(comm.handle(), TUTTI_FLOAT32, &value, &op), TUTTI_OK) << text();
     EXPECT_EQ(tutti_all_reduce(comm.handle(), &value, &value, 1, TUTTI_INT32, op, nullptr, nullptr),
               TUTTI_INVALID_ARGUMENT);

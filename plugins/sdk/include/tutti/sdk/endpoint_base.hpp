@@ -57,7 +57,7 @@ class EndpointBase {
 
   void check_peer(uint32_t peer) const {
     if (peer >= nranks_ || peer == rank_)
-      throw error(TUTTI_INVALID_ARGUMENT, "rank {} is no peer of rank {} of {}", peer, rank_, nranks_);
+      throw error(TUTTI_INVALID_ARGUMENT, "rank {} is not a peer of rank {} of {}", peer, rank_, nranks_);
   }
   // Throws Error where the transfer can never be taken, whatever becomes of its link.
   void check_shape(const tutti_transfer& t, uint64_t fragment_bytes, uint64_t inline_bytes) const {

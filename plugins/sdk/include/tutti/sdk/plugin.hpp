@@ -86,7 +86,7 @@ tutti_status guard(Body&& body) noexcept {
   } catch (const std::exception& e) {
     return report(TUTTI_INTERNAL, e.what());
   } catch (...) {
-    return report(TUTTI_INTERNAL, "an exception that is no std::exception");
+    return report(TUTTI_INTERNAL, "an exception that is not a std::exception");
   }
 }
 

@@ -62,7 +62,7 @@ inline void check_memory_file(int fd, uint64_t bytes, const char* what) {
     throw error(TUTTI_MISMATCH, "{}: {} has {} bytes where {} are needed", plugin_id, what, status.st_size, bytes);
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || !(seals & F_SEAL_SHRINK))
-    throw error(TUTTI_MISMATCH, "{}: {} is no memfd that is sealed against shrinking", plugin_id, what);
+    throw error(TUTTI_MISMATCH, "{}: {} is not a memfd that is sealed against shrinking", plugin_id, what);
 }
 
 // The bytes [offset, offset + bytes) of a memory file in this process; unmapped with the object.

@@ -40,14 +40,12 @@ constexpr Section sections[] = {
      "A-10 to A-18 are proved by the verifier (`tutti-plan verify`): for 1 to 64 ranks, for all roots to 17 ranks, on "
      "many placements, with 1 to 8 lanes, and for some numbers of ranks to 300."},
     {'G', "meeting/1",
-     "The ranks are threads of one process. A meeting that takes no place of the suite's is not tested."},
+     "The ranks are threads of one process. A meeting that accepts none of the suite's places is not tested."},
     {'P', "rma/1", "Two ranks of one process, driven by one thread."},
     {'D', "device/1",
-     "The suite accesses a device's memory by commands of its streams, never by its address. D-10 to D-12 are about "
-     "the "
-     "optional functions by which processes of a host map each other's memory, D-13 about the one for network "
-     "adapters, "
-     "D-14, X-14 and X-16 about those by which small work becomes one launch."},
+     "The suite accesses a device's memory by commands of its streams, never by its address. The following clauses are "
+     "about optional functions: D-10 to D-12 about mapping memory between processes of a host, D-13 about network "
+     "adapters, and D-14, X-14 and X-16 about small work as one launch."},
     {'X', "executor/1", "Streams of work on a device."}};
 
 // Appends `text` in lines of at most 120 columns; lines after the first are indented by `indent` spaces.

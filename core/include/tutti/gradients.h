@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradient buckets: the tensors of a data-parallel step, summed or averaged over the ranks while the backward pass goes on.
+ * Gradient buckets: the tensors of a data-parallel step, summed or averaged over the ranks while the backward pass goes
+ * on.
  *
- * Tensors are declared once, in the order in which their gradients become ready. They are cut into buckets. In each step
- * the application marks each tensor ready once, in any order. A bucket starts as soon as its last tensor is marked and
- * all buckets before it have started. tutti_gradients_wait ends the step: every tensor then holds the result, the same
- * bits on all ranks. core/gradients/README.md has the error bounds of the wire formats.
+ * Tensors are declared once, in the order in which their gradients become ready. They are cut into buckets. In each
+ * step the application marks each tensor ready once, in any order. A bucket starts as soon as its last tensor is marked
+ * and all buckets before it have started. tutti_gradients_wait ends the step: every tensor then holds the result, the
+ * same bits on all ranks. core/gradients/README.md has the error bounds of the wire formats.
  *
  *   tutti_gradients* g;
  *   tutti_gradients_create(comm, &config, tensors, n, &g);
- *   for each step: { for each tensor: { compute; tutti_gradients_ready(g, i, data, count); }  tutti_gradients_wait(g); }
+ *   for each step: { for each tensor: { compute; tutti_gradients_ready(g, i, data, count); }
+ *                    tutti_gradients_wait(g); }
  *   tutti_gradients_destroy(g);
  *
  * Threads: one thread at a time uses a tutti_gradients. It works in its own duplicates of the communicator, so its
@@ -36,13 +38,13 @@ enum {
   TUTTI_WIRE_PLAIN = 0,    /* as they are, by all_reduce; tensors of every type */
   TUTTI_WIRE_FLOAT16 = 1,  /* half the bytes; beyond 65504 is infinity */
   TUTTI_WIRE_BFLOAT16 = 2, /* half the bytes; the range of float32 */
-  TUTTI_WIRE_FLOAT8 = 3    /* about a quarter: float8_e4m3 in blocks of 32 with a power of two as scale; an infinity is NaN */
+  TUTTI_WIRE_FLOAT8 = 3    /* about a quarter: blocks of 32 float8_e4m3 with a power of two as scale; infinity is NaN */
 };
 
 enum {
   TUTTI_GRADIENTS_FEEDBACK = 1u << 0, /* error feedback: the rounding error of a step is added in the next one */
-  TUTTI_GRADIENTS_THREAD = 1u << 1,   /* a thread of its own starts buckets, rounds and advances them. Else this happens in
-                                         ready, test and wait; between them a progress thread of the communicator
+  TUTTI_GRADIENTS_THREAD = 1u << 1,   /* a thread of its own starts buckets, rounds and advances them. Else ready, test
+                                         and wait do that; between them a progress thread of the communicator
                                          (TUTTI_COMM_PROGRESS_THREAD) advances what is on its way */
   TUTTI_GRADIENTS_DEVICE = 1u << 2    /* tensors are memory of the communicator's device, those of a bucket one after
                                          another without gaps; only TUTTI_WIRE_PLAIN, without TUTTI_GRADIENTS_THREAD */
@@ -81,15 +83,15 @@ typedef struct tutti_gradients_facts {
   uint64_t sent_bytes; /* by this rank to others */
 } tutti_gradients_facts;
 
-/* Collective: all ranks declare equal tensors and settings. A difference, or a wrong argument of one rank, is an error on
- * all of them that names it, and `comm` stays usable. A NULL argument or a struct_size that was not set is only this
+/* Collective: all ranks declare equal tensors and settings. A difference, or a wrong argument of one rank, is an error
+ * on all of them that names it, and `comm` stays usable. A NULL argument or a struct_size that was not set is only this
  * rank's error. config NULL: all defaults. */
 tutti_status tutti_gradients_create(tutti_comm* comm, const tutti_gradients_config* config, const tutti_tensor* tensors,
                                     uint64_t n, tutti_gradients** gradients);
 /* Collective, as tutti_comm_destroy; a step that is under way ends with TUTTI_ABORTED. NULL is allowed. */
 tutti_status tutti_gradients_destroy(tutti_gradients* gradients);
-/* Ends the step of all ranks with TUTTI_ABORTED and `reason`; afterwards only errors and destroy work. The data of tensors
- * that are marked stays in use until tutti_gradients_destroy has returned. */
+/* Ends the step of all ranks with TUTTI_ABORTED and `reason`; afterwards only errors and destroy work. The data of
+ * tensors that are marked stays in use until tutti_gradients_destroy has returned. */
 tutti_status tutti_gradients_abort(tutti_gradients* gradients, const char* reason);
 
 /* States that tensor `tensor` is complete, at `data`. The application must neither read nor write it until
@@ -101,7 +103,8 @@ tutti_status tutti_gradients_test(tutti_gradients* gradients);
 /* Waits until all buckets are complete and writes the results into the tensors. TUTTI_INVALID_USAGE: tensors were not
  * marked; the step goes on, and they can be. After another error the gradients are broken, as the communicator is. */
 tutti_status tutti_gradients_wait(tutti_gradients* gradients);
-/* The text of the last error, "" when there was none; the communicator's where that failed. Valid until the next call. */
+/* The text of the last error, "" when there was none; the communicator's where that failed. Valid until the next
+ * call. */
 const char* tutti_gradients_error(const tutti_gradients* gradients);
 /* The bucket of a tensor, 0 ... */
 tutti_status tutti_gradients_bucket(const tutti_gradients* gradients, uint64_t tensor, uint64_t* bucket);

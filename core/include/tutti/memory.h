@@ -35,8 +35,8 @@ tutti_status tutti_mem_deregister(void* address);
 /* ---- Windows ---------------------------------------------------------------------------------------------
  *
  * A window is memory that all ranks of a communicator have registered together (as by NCCL's ncclCommWindowRegister).
- * Other processes of the host read device memory of a window in place, which saves a copy. Transports get host memory of
- * a window registered once.
+ * Other processes of the host read device memory of a window in place, which saves a copy. Transports get host memory
+ * of a window registered once.
  *
  * Rule. A collective on device memory uses windows when its buffers lie in windows that are used in place, whatever its
  * size, also in a captured graph. The buffers that decide are `in` and `out` of all_reduce, all_gather, reduce_scatter
@@ -55,23 +55,23 @@ typedef struct tutti_window_options {
   uint64_t timeout_ns; /* 0: the communicator's */
 } tutti_window_options;
 
-/* Collective: every rank registers `bytes` bytes at its `address`, all on the host or all on a device: all or part of one
- * allocation. The ranks are threads of one process or processes. The call waits until the device has finished the
+/* Collective: every rank registers `bytes` bytes at its `address`, all on the host or all on a device: all or part of
+ * one allocation. The ranks are threads of one process or processes. The call waits until the device has finished the
  * communicator's pending calls. The memory stays the application's and must not be freed before tutti_comm_deregister
  * has returned TUTTI_OK or the communicator has been destroyed. A call on device memory that was freed earlier is
  * TUTTI_INVALID_ARGUMENT.
  *
  * All ranks get the same answer. Where memory cannot be exported, mapped or registered with a transport, the window is
- * made but staged: calls work as without it, and tutti_comm_window says why; with TUTTI_WINDOW_ZERO_COPY on any rank it is
- * TUTTI_NOT_SUPPORTED instead. Ranks that register different sizes or kinds of memory: TUTTI_MISMATCH naming both. A range
- * that overlaps another window of the communicator: TUTTI_INVALID_ARGUMENT naming the rank. After these errors the
- * communicator is usable. A rank that dies, or does not come by the deadline, breaks it. */
+ * made but staged: calls work as without it, and tutti_comm_window says why; with TUTTI_WINDOW_ZERO_COPY on any rank it
+ * is TUTTI_NOT_SUPPORTED instead. Ranks that register different sizes or kinds of memory: TUTTI_MISMATCH naming both. A
+ * range that overlaps another window of the communicator: TUTTI_INVALID_ARGUMENT naming the rank. After these errors
+ * the communicator is usable. A rank that dies, or does not come by the deadline, breaks it. */
 tutti_status tutti_comm_register(struct tutti_comm* comm, void* address, uint64_t bytes, const tutti_window_options* options,
                                  tutti_window** window);
-/* Collective, for the same window on all ranks. Waits until the communicator's pending operations have ended on all ranks;
- * afterwards no other process maps the memory, and the handle is invalid. Graphs that use it must not be replayed any
- * more. A handle that is no window of the communicator is TUTTI_INVALID_ARGUMENT at once. On a broken communicator it
- * returns the communicator's error; tutti_comm_destroy then frees the window. */
+/* Collective, for the same window on all ranks. Waits until the communicator's pending operations have ended on all
+ * ranks; afterwards no other process maps the memory, and the handle is invalid. Graphs that use it must not be
+ * replayed any more. A handle that is no window of the communicator is TUTTI_INVALID_ARGUMENT at once. On a broken
+ * communicator it returns the communicator's error; tutti_comm_destroy then frees the window. */
 tutti_status tutti_comm_deregister(struct tutti_comm* comm, tutti_window* window, const tutti_window_options* options);
 
 typedef struct tutti_window_facts {

@@ -77,8 +77,8 @@ struct SettingRecord {
 // Transports have settings of their own, listed in their READMEs. [any thread]
 std::vector<SettingRecord> list_settings();
 
-// One sentence for each variable of the environment that begins with TUTTI_ and that neither the library nor a plugin knows,
-// with the most similar known name: "TUTTI_TRANSPRT is set, but there is no such setting; did you mean
+// One sentence for each variable of the environment that begins with TUTTI_ and that neither the library nor a plugin
+// knows, with the most similar known name: "TUTTI_TRANSPRT is set, but there is no such setting; did you mean
 // TUTTI_TRANSPORT?".
 std::vector<std::string> list_unknown_settings();
 

@@ -16,10 +16,10 @@
  *
  * Counts are elements. For gather, all_gather, scatter, reduce_scatter and all_to_all they are per rank: `count`
  * elements from or to each rank. A collective is in place when `in` and `out` are equal at these offsets: broadcast,
- * reduce, all_reduce, all_to_all, scans: out == in; gather and all_gather: in == out + rank * count; scatter and reduce_scatter:
- * out == in + rank * count. Some ranks may call in place and others not. Any other overlap is an error. Buffers that a
- * rank does not use are ignored and may be NULL: `in` of broadcast and scatter, `out` of reduce and gather, on ranks
- * other than the root; `out` of exclusive_scan on rank 0.
+ * reduce, all_reduce, all_to_all, scans: out == in; gather and all_gather: in == out + rank * count; scatter and
+ * reduce_scatter: out == in + rank * count. Some ranks may call in place and others not. Any other overlap is an error.
+ * Buffers that a rank does not use are ignored and may be NULL: `in` of broadcast and scatter, `out` of reduce and
+ * gather, on ranks other than the root; `out` of exclusive_scan on rank 0.
  */
 #ifndef TUTTI_H
 #define TUTTI_H
@@ -69,8 +69,8 @@ enum {
  * A communicator is bound to one device per rank, or to none, when it is made. Its calls take host memory and memory of
  * that device. Memory of another device is TUTTI_INVALID_ARGUMENT. A call asks the device what `in` is (`out` where
  * there is no `in`), unless it lies in memory of tutti_mem_alloc or tutti_mem_register. `out` must be the same kind of
- * memory; the device is asked about it where `in` is device memory, and in checked mode. A communicator that is bound to
- * no device asks no device and treats every address as host memory. */
+ * memory; the device is asked about it where `in` is device memory, and in checked mode. A communicator that is bound
+ * to no device asks no device and treats every address as host memory. */
 typedef struct tutti_comm_config {
   uint32_t struct_size;
   uint32_t flags;         /* TUTTI_COMM_* */
@@ -82,7 +82,7 @@ typedef struct tutti_comm_config {
                              "id:..."            a tutti_unique_id's text
                              "file:/PATH"        a folder that all ranks see
                              "local:NAME"        ranks are threads of this process
-                             "plugin:NAME:PLACE" by the plugin whose meeting/1 is called NAME; ":PLACE" may be left out */
+                             "plugin:NAME:PLACE" by the plugin whose meeting/1 is called NAME; ":PLACE" is optional */
   uint32_t rank;          /* used when nranks is not 0 */
   uint32_t nranks;        /* 0: from the environment */
   uint64_t connect_timeout_ns; /* meeting and connecting; 0: TUTTI_CONNECT_TIMEOUT (seconds), else 30 s */
@@ -94,8 +94,8 @@ typedef struct tutti_comm_config {
   const char* algorithms;      /* "all_reduce:ring,tree;all_gather:^doubling"; NULL: TUTTI_ALGO, else all */
   tutti_all_gather_function all_gather; /* not NULL: the ranks meet by this instead of `rendezvous` */
   void* all_gather_context;
-  char* error; /* where tutti_comm_create writes why it failed, NUL-terminated, at most error_bytes; may be NULL. Without
-                  it, and where struct_size was not set, the log has the text */
+  char* error; /* where tutti_comm_create writes why it failed, NUL-terminated, at most error_bytes; may be NULL.
+                  Without it, and where struct_size was not set, the log has the text */
   uint64_t error_bytes;
   const char* device; /* the device to which this rank of the communicator is bound; it may differ between ranks:
                          NULL           TUTTI_DEVICE, else the calling thread's current device of the first kind that
@@ -249,8 +249,8 @@ typedef struct tutti_options {
   uint32_t struct_size;
   uint32_t flags;      /* TUTTI_PERSISTENT, of collectives, sends, receives and groups of them */
   uint64_t timeout_ns; /* 0: the communicator's */
-  void* stream;        /* of the device that holds the buffers (a cudaStream_t); NULL: its default stream. Must be NULL for
-                          host memory */
+  void* stream;        /* of the device that holds the buffers (a cudaStream_t); NULL: its default stream. Must be NULL
+                          for host memory */
 } tutti_options;
 
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once
@@ -296,8 +296,8 @@ tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out, u
 tutti_status tutti_all_to_all(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
                               const tutti_options* options, tutti_request** request);
 tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti_request** request);
-/* Prefix reductions, as MPI_Scan and MPI_Exscan: rank r gets the reduction of `in` of ranks 0 ... r, or of ranks 0 ... r-1,
- * with the operands in the order of ranks whatever the algorithm. avg divides by the number of these ranks.
+/* Prefix reductions, as MPI_Scan and MPI_Exscan: rank r gets the reduction of `in` of ranks 0 ... r, or of ranks 0 ...
+ * r-1, with the operands in the order of ranks whatever the algorithm. avg divides by the number of these ranks.
  * tutti_exclusive_scan: rank 0 has no result, and its `out` is not written: fill it beforehand with a value that suits
  * the operator. */
 tutti_status tutti_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
@@ -325,7 +325,7 @@ enum { TUTTI_OP_NOT_COMMUTATIVE = 1u << 0 /* x op y may differ from y op x: oper
 typedef struct tutti_op_config {
   uint32_t struct_size;
   uint32_t flags;   /* TUTTI_OP_* */
-  const char* name; /* 1 to 23 characters; copied. Ranks compare it, and whether the operator commutes, as they do types */
+  const char* name; /* 1 to 23 characters; copied. Ranks compare it, and whether it commutes, as they do types */
   tutti_op_function function; /* it and its context live until tutti_op_free, or the communicator's end */
   void* context;
   uint64_t dtypes; /* the types that it takes, a mask of uint64_t{1} << TUTTI_FLOAT32 ...; 0: all */
@@ -334,10 +334,10 @@ typedef struct tutti_op_config {
  * communicator do not have it. */
 tutti_status tutti_op_create(tutti_comm* comm, const tutti_op_config* config, uint32_t* op);
 /* Local. An operator, as NCCL's ncclRedOpCreatePreMulSum and PyTorch's PREMUL_SUM: the sum of the ranks' contributions,
- * each multiplied by the factor of its rank, which may differ. Product and sum are those of TUTTI_PROD and TUTTI_SUM: the
- * product is rounded to the type, also with one rank, and then every step of the sum. `factor` is an element in host
- * memory, which is read at once. `dtype` must have a product. The operator serves calls of this type on host memory. It
- * may be freed while calls that use it are under way. */
+ * each multiplied by the factor of its rank, which may differ. Product and sum are those of TUTTI_PROD and TUTTI_SUM:
+ * the product is rounded to the type, also with one rank, and then every step of the sum. `factor` is an element in
+ * host memory, which is read at once. `dtype` must have a product. The operator serves calls of this type on host
+ * memory. It may be freed while calls that use it are under way. */
 tutti_status tutti_op_create_premul_sum(tutti_comm* comm, uint32_t dtype, const void* factor, uint32_t* op);
 /* Local. The number is not used again. TUTTI_INVALID_USAGE, and the operator stays, while an operation that uses it is
  * under way. */
@@ -383,16 +383,16 @@ tutti_status tutti_scatter_v(tutti_comm* comm, const void* in, const uint64_t* c
                              void* out, uint64_t count, uint32_t dtype, uint32_t root, const tutti_options* options,
                              tutti_request** request);
 
-/* Point to point, outside the order of collectives. A receive matches the earliest send of its peer with its tag; it must be
- * as long as the send, else TUTTI_MISMATCH at the receiver. Sends may complete before they are received, or wait for the
- * receiver: do not rely on either. A receiver keeps at most 64 sends of a peer that it has not received yet; further
- * ones wait behind them. Sending to oneself is an error, except in a group.
+/* Point to point, outside the order of collectives. A receive matches the earliest send of its peer with its tag; it
+ * must be as long as the send, else TUTTI_MISMATCH at the receiver. Sends may complete before they are received, or
+ * wait for the receiver: do not rely on either. A receiver keeps at most 64 sends of a peer that it has not received
+ * yet; further ones wait behind them. Sending to oneself is an error, except in a group.
  *
  * On device memory, which both ends have to be,
  *   it returns     when the work is in options.stream; a request tells when the device is done
- *   it matches     the k-th receive of a peer with the peer's k-th send to this rank, of device memory. Sizes and tags must
- *                  be equal. A difference, or host memory at one end, is TUTTI_MISMATCH on all ranks and breaks the
- *                  communicator, since bytes may be on their way; no byte lands outside a buffer. Between processes
+ *   it matches     the k-th receive of a peer with the peer's k-th send to this rank, of device memory. Sizes and tags
+ *                  must be equal. A difference, or host memory at one end, is TUTTI_MISMATCH on all ranks and breaks
+ *                  the communicator, since bytes may be on their way; no byte lands outside a buffer. Between processes
  *                  this may be found only after the stream has passed the receive: the request waits until both
  *                  sides agree, and tutti_comm_async_error reports it
  *   it waits       within a process for the other side's call. To and from another process: when the two exchange
@@ -449,12 +449,12 @@ typedef struct tutti_message {
 tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* options,
                             tutti_request** request);
 
-/* Groups of calls, as by ncclGroupStart and ncclGroupEnd: sends, receives and collectives of any kind that begin and end
- * together, so none waits for another. Between tutti_group_begin and tutti_group_end each call only checks its arguments:
- * it takes no request, and of its options only `stream` counts. One that returns an error is not in the group. Buffers
- * must live, and the application must not change them, until the group is complete. No call may write memory that
- * another call of the group uses. All ranks make the group's collectives in the same order. Sends to oneself are
- * received in the same group, in order.
+/* Groups of calls, as by ncclGroupStart and ncclGroupEnd: sends, receives and collectives of any kind that begin and
+ * end together, so none waits for another. Between tutti_group_begin and tutti_group_end each call only checks its
+ * arguments: it takes no request, and of its options only `stream` counts. One that returns an error is not in the
+ * group. Buffers must live, and the application must not change them, until the group is complete. No call may write
+ * memory that another call of the group uses. All ranks make the group's collectives in the same order. Sends to
+ * oneself are received in the same group, in order.
  *
  * Small collectives of host memory with the same operator (not of the application), type and root travel as one call:
  * one message carries many. A reduction may then bracket its operands as one large call does.

@@ -23,8 +23,8 @@
  *   exclusive_scan   1                  1, not at rank 0  IN = OUT
  *
  * A buffer that a rank does not have ("root only", "not at rank 0") does not exist in its schedule. Out of place, IN is
- * never written. The result of a scan at rank r is the reduction of ranks 0 ... r, of exclusive_scan that of ranks 0 ...
- * r-1, with the operands in the order of ranks. Each result is complete at its own rank only: no other rank has its
+ * never written. The result of a scan at rank r is the reduction of ranks 0 ... r, of exclusive_scan that of ranks 0
+ * ... r-1, with the operands in the order of ranks. Each result is complete at its own rank only: no other rank has its
  * FINAL step.
  *
  * Chunks. Each block is cut at the schedule's cut points (rationals strictly between 0 and 1) into pieces; with k cuts
@@ -161,7 +161,7 @@ typedef struct tutti_topology {
   /* nranks entries: dense numbers of the pieces of hardware that the ranks are bound to, in order of first rank;
    * UINT32_MAX: bound to none, or it is not known which one */
   const uint32_t* device_of_rank;
-  const int32_t* numa_of_rank; /* nranks entries: the NUMA node of the rank's device, else of its process; -1: not known */
+  const int32_t* numa_of_rank; /* nranks entries: NUMA node of the rank's device, else of its process; -1: not known */
 } tutti_topology;
 
 /* The arguments of a schedule. All but `rank` and TUTTI_QUERY_IN_PLACE are the same on every rank. Fields up to

@@ -129,7 +129,7 @@ enum {
                                arithmetic.hpp has the rules, which are the host's) */
   TUTTI_COMMAND_WAIT =
       3,                    /* until *flag == value; what was written before it was set is visible afterwards. The core
-                               relies on nothing for greater values: a later revision may end the wait for *flag >= value */
+                               relies on nothing for greater values: a later revision may wait for *flag >= value */
   TUTTI_COMMAND_WRITE = 4,  /* *flag = value, after all earlier commands of the stream and visibly so to the host */
   TUTTI_COMMAND_RECORD = 5, /* `event` is this point of the stream, from now on */
   TUTTI_COMMAND_AFTER = 6   /* until the work before `event`, as recorded when this is enqueued, is done */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tracer/1: where a rank's trace goes: a file, another tool's format, a service. A communicator uses it when TUTTI_TRACE
- * is set: to a folder, which is the tracer "file" (plugins/trace), or to "plugin:NAME:PLACE".
+ * tracer/1: where a rank's trace goes: a file, another tool's format, a service. A communicator uses it when
+ * TUTTI_TRACE is set: to a folder, which is the tracer "file" (plugins/trace), or to "plugin:NAME:PLACE".
  *
- * The core makes the records (tutti/trace.h has their layout) and hands them over in batches, in the order in which they
- * were made, outside of calls. A tracer never slows a call down: records that it has no room for are dropped and counted.
+ * The core makes the records (tutti/trace.h has their layout) and hands them over in batches, in the order in which
+ * they were made, outside of calls. A tracer never slows a call down: records that it has no room for are dropped and
+ * counted.
  *
  * Threads: [any] any thread at any time; [control] the thread that makes the communicator; [tracer] a thread of the
  * core that blocks all signals, one at a time for each tracing. Everything may block.

@@ -101,8 +101,8 @@ enum {
                                             view/1 set_mark and get_mark */
 };
 
-/* Memory to register. NULL with UINT64_MAX bytes: all host memory of the process, also what it will have; offsets in such
- * a region are addresses. A transport that cannot returns TUTTI_NOT_SUPPORTED. */
+/* Memory to register. NULL with UINT64_MAX bytes: all host memory of the process, also what it will have; offsets in
+ * such a region are addresses. A transport that cannot returns TUTTI_NOT_SUPPORTED. */
 typedef struct tutti_memory {
   uint32_t struct_size;
   uint32_t kind; /* TUTTI_MEMORY_* */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory that two ranks share: the layout of a pair's segment and of an endpoint's doorbell page. The other side can
-// write all of it, so the reader checks each value. Zeroed memory is the valid initial state.
+// The memory that two ranks share: the layout of a pair's segment and of an endpoint's doorbell page. The other side
+// can write all of it, so the reader checks each value. Zeroed memory is the valid initial state.
 //
 // A segment has two directions (0: from the lower rank to the higher, 1: back), each with a control ring, one LaneRing
 // per lane and, from the next page on, each lane's data slots. Pages are touched only when they are used.

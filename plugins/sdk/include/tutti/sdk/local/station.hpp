@@ -136,8 +136,8 @@ class Station : public std::enable_shared_from_this<Station> {
     std::optional<Line> visit(uint32_t peer, const Invitation& invitation, uint32_t number,
                               const std::vector<int>& descriptors);
 
-    // Reads what has come for all members. False: another thread is at the station, and nothing was read; progress waits
-    // for no lock. Throws Error where no connection can be accepted and this one waits for one.
+    // Reads what has come for all members. False: another thread is at the station, and nothing was read; progress
+    // waits for no lock. Throws Error where no connection can be accepted and this one waits for one.
     bool read();
     // The same before a sleep; another thread at the station counts as news.
     bool has_news();

@@ -7,9 +7,9 @@
 //
 // Plans of one row of the report (collective, algorithm, transports) and one power-of-two size share a trial. Launches
 // that are waited for from their beginning try every way in turn, and the one with the shortest launch is used from
-// then on, by later plans from their beginning, until the next trial. A plan's first launches take no part, since they
-// touch memory for the first time. A way's first launch does not count, since it finds in the caches what another way
-// has left there. A purely local choice: it changes no byte.
+// then on, by later plans from their beginning, until the next trial, which comes after twice as many launches. A
+// plan's first launches take no part, since they touch memory for the first time. A way's first launch does not count,
+// since it finds in the caches what another way has left there. A purely local choice: it changes no byte.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,8 @@ class MoveTrial {
       shortest_[way()] = std::min(shortest_[way()], ticks * parts / std::max<uint64_t>(bytes, 1));
     if (++launches_ == trial())
       best_ = static_cast<uint32_t>(std::min_element(shortest_.begin(), shortest_.begin() + ways_) - shortest_.begin());
-    if (launches_ == again) {
+    if (launches_ == again_) {
+      again_ = std::min(2 * again_, most_again);
       launches_ = 0;
       shortest_.fill(UINT64_MAX);
     }
@@ -63,7 +64,7 @@ class MoveTrial {
  private:
   static constexpr uint64_t smallest = 4096, smallest_direct = 65536, large = uint64_t{4} << 20;
   static constexpr uint64_t parts = 65536;  // of a tick for a byte
-  static constexpr uint32_t staged_ways = 4, most_ways = 6, rounds = 2, again = 4096;
+  static constexpr uint32_t staged_ways = 4, most_ways = 6, rounds = 2, most_again = 1 << 20;
   uint32_t trial() const { return rounds * 2 * ways_; }
   uint32_t way() const { return launches_ / 2 % ways_; }
   static Moves moves(uint32_t way) {
@@ -73,8 +74,8 @@ class MoveTrial {
 
   bool worth_;
   uint32_t ways_;
-  uint32_t best_;  // until the first trial is over: the way that is usually right
-  uint32_t launches_ = 0;
+  uint32_t best_;                         // until the first trial is over: the way that is usually right
+  uint32_t launches_ = 0, again_ = 4096;  // launches from one trial to the next
   std::array<uint64_t, most_ways> shortest_;
 };
 

@@ -155,6 +155,22 @@ TEST(Moves, OfPlansOfDifferentSizesAreComparedByBytes) {
   EXPECT_FALSE(trial.next(2).stream_slots);
 }
 
+// A machine changes, and trials cost: so they are made again, ever more rarely.
+TEST(Moves, AreTriedAgainEverMoreRarely) {
+  core::MoveTrial trial(1 << 20, false);
+  std::vector<int> begins;
+  bool in_slots = false;
+  for (int k = 0; k < 20000; ++k) {
+    const bool tried = trial.next(2).stream_slots;  // the slower way
+    if (tried && !in_slots && (begins.empty() || k - begins.back() > 100)) begins.push_back(k);
+    in_slots = tried;
+    trial.report(2, tried ? 20 : 10, 1);
+  }
+  ASSERT_EQ(begins.size(), 3u);
+  EXPECT_EQ(begins[1] - begins[0], 4096);
+  EXPECT_EQ(begins[2] - begins[1], 8192);
+}
+
 TEST(Moves, AreSharedByPlansLikeEachOther) {
   core::MoveTrials trials;
   core::MoveTrial& one = trials.of(3, 1 << 20, true);

@@ -229,8 +229,9 @@ void Operations::settle_transports(Plan& plan) {
   std::string transports = transports_of(plan);
   if (transports == plan.transports) return;
   plan.transports = std::move(transports);
+  const uint32_t before = plan.service;
   plan.service = reports_.row(collective_name(plan.shape.collective), plan.algorithm, plan.transports);
-  reports_.serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
+  reports_.move(plan.shape.collective, plan.schedule_hash, before, plan.service);
   plan.moves = nullptr;
 }
 

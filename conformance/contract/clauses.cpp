@@ -76,14 +76,13 @@ constexpr Clause table[] = {
      "taken for one, whatever the stranger sends: a rank presents a token that it received by pair message. With "
      "`tutti_endpoint_config.address` set, an endpoint must listen on that address only."},
     {"T-9",
-     "`post` must accept the transfers of a batch in order and return their number in `*accepted`. If it has no room "
-     "for all, it must return `TUTTI_OK` with a smaller number, and must allow the rest to be posted again. Between "
-     "the loss of a peer and its PEER_FAILED record, `post` and `send_control` must not return an error for that "
-     "peer: they accept what they are given or have no room."},
+     "`post` must return `TUTTI_OK` if it accepts a transfer. If it has no room, it must return `TUTTI_AGAIN`, and "
+     "must "
+     "allow the transfer to be posted again. Between the loss of a peer and its PEER_FAILED record, `post` and "
+     "`send_control` must not return an error for that peer: they accept what they are given or have no room."},
     {"T-10",
      "`post` must refuse a transfer that can never be valid: with `TUTTI_INVALID_ARGUMENT` for an unknown lane or "
-     "kind, with `TUTTI_NOT_SUPPORTED` for an unknown flag. `*accepted` must then be the number of transfers "
-     "accepted before it, and those must continue."},
+     "kind, with `TUTTI_NOT_SUPPORTED` for an unknown flag. Transfers that were accepted before must continue."},
     {"T-11",
      "Every accepted transfer must complete exactly once, with kind TRANSFER. An INLINE send must not produce a "
      "completion."},

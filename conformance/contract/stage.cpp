@@ -213,29 +213,13 @@ Posted* Rank::enter(const tutti_transfer& transfer) {
   return (ledger_[transfer.cookie] = std::move(entry)).get();
 }
 
-tutti_status Rank::post_batch(std::span<const tutti_transfer> batch, uint32_t* accepted, std::vector<Posted*>* posted) {
-  std::vector<tutti_transfer> copy(batch.begin(), batch.end());
-  *accepted = 0xdead;
-  const tutti_status status = call("post", false, [&] {
-    return bench.transport()->post(endpoint, copy.data(), static_cast<uint32_t>(copy.size()), accepted);
-  });
-  if (!copy.empty()) std::memset(copy.data(), '#', copy.size() * sizeof copy[0]);  // E-10
-  require(*accepted <= batch.size(), "T-9", "post of {} transfers returned {} with *accepted = {}", batch.size(),
-          status_text(status), *accepted);
-  for (uint32_t i = 0; i < *accepted; ++i) {
-    Posted* entry = enter(batch[i]);
-    if (posted) posted->push_back(entry);
-  }
-  return status;
-}
-
-Posted* Rank::post(const tutti_transfer& transfer, tutti_status* error) {
-  uint32_t accepted = 0;
-  std::vector<Posted*> posted;
-  const tutti_status status = post_batch({&transfer, 1}, &accepted, &posted);
-  if (error) {
-    *error = status;
-  } else if (status < 0) {
+Posted* Rank::post(const tutti_transfer& transfer, tutti_status* answer) {
+  tutti_transfer copy = transfer;
+  const tutti_status status = call("post", false, [&] { return bench.transport()->post(endpoint, &copy); });
+  std::memset(&copy, '#', sizeof copy);  // E-10
+  if (answer) {
+    *answer = status;
+  } else if (status != TUTTI_OK && status != TUTTI_AGAIN) {
     const bool small = (transfer.flags & TUTTI_TRANSFER_INLINE) != 0;
     const bool never = status == TUTTI_INVALID_ARGUMENT || status == TUTTI_NOT_SUPPORTED;
     broken(never && small                                               ? "T-22"
@@ -248,7 +232,7 @@ Posted* Rank::post(const tutti_transfer& transfer, tutti_status* error) {
            std::find(links.begin(), links.end(), transfer.link) - links.begin(), bench.caps().inline_bytes,
            bench.caps().fragment_bytes, status_text(status), last_error());
   }
-  return posted.empty() ? nullptr : posted[0];
+  return status == TUTTI_OK ? enter(transfer) : nullptr;
 }
 
 tutti_status Rank::send_control(uint32_t peer, std::string_view message) {

@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -61,10 +60,8 @@ class Rank {
   // Gives the endpoint a pair message. Only where has_pairs().
   tutti_status receive_pair(uint32_t from, std::string_view bytes);
   bool has_pairs() const;
-  // One transfer. nullptr: refused for want of room. An error is T-9, unless `error` is given, which then gets it.
-  Posted* post(const tutti_transfer& transfer, tutti_status* error = nullptr);
-  // A batch as it is; records those accepted.
-  tutti_status post_batch(std::span<const tutti_transfer> batch, uint32_t* accepted, std::vector<Posted*>* posted);
+  // nullptr: refused for want of room. An error is T-9, unless `answer` is given, which then gets the status.
+  Posted* post(const tutti_transfer& transfer, tutti_status* answer = nullptr);
   tutti_transfer send(uint32_t peer, uint32_t lane, const void* data, uint64_t bytes, uint16_t flags = 0);
   tutti_transfer receive(uint32_t peer, uint32_t lane, void* data, uint64_t bytes);
   tutti_status send_control(uint32_t peer, std::string_view message);

@@ -12,8 +12,11 @@ std::string printable(std::string_view text, size_t most) {
     text = text.substr(0, most);
   }
   std::string words(text);
-  std::ranges::replace_if(
-      words, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }, '?');
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; };
+  std::ranges::replace_if(words, is_control, '?');
+  // Those of U+0080 to U+009F, of which one begins escape sequences.
+  for (size_t at = 0; (at = words.find('\xc2', at)) != std::string::npos; ++at)
+    if (at + 1 < words.size() && static_cast<unsigned char>(words[at + 1]) < 0xa0) words.replace(at, 2, "??");
   return words;
 }
 

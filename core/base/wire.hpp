@@ -25,9 +25,17 @@ concept TravelsBy = requires(Wire& wire, T& value) {
   T::fields(wire, value);
 };
 
-inline constexpr size_t longest_text = 256;
+inline constexpr size_t longest_text = 256, longest_message = 4096;
 // The text with '?' for control characters, which a terminal would obey, cut to `most` bytes between two characters.
 std::string printable(std::string_view text, size_t most = longest_text);
+
+// A string that travels is a text for people, and ends in errors and logs: readers replace its control characters and
+// cut it to longest_message. This one is no text: readers take it as it is.
+template <typename T>
+struct RawBytes {
+  explicit RawBytes(T& of) : value(of) {}
+  T& value;
+};
 
 // A field that has a name and limits; readers refuse other values. A number is from `least` to `most`. A text has at
 // most `most` bytes and no control characters. A list has at most `most` elements; texts in it have the usual limits.
@@ -98,6 +106,10 @@ class WireWriter {
   void put(const Field<Value>& field) {
     put(field.value);
   }
+  template <typename Value>
+  void put(const RawBytes<Value>& bytes) {
+    text(bytes.value);
+  }
   WireWriter& integer(uint64_t value, int n) {
     for (int i = 0; i < n; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
     return *this;
@@ -118,7 +130,8 @@ class WireReader {
     bytes_.remove_prefix(n);
     return value;
   }
-  std::string text() { return std::string(raw(u32())); }
+  std::string text() { return printable(counted(), longest_message); }
+  std::string_view counted() { return raw(u32()); }
   std::string_view rest() { return raw(bytes_.size()); }
   // The converse of the writer's: a view is all that is left.
   template <typename... Values>
@@ -160,13 +173,16 @@ class WireReader {
     // An announced element that has not come ends this: every element takes some bytes.
     for (uint32_t left = u32(); left > 0; --left) get(values.emplace_back());
   }
+  void get(RawBytes<std::string>& bytes) { bytes.value = counted(); }
   template <typename Value>
   void get(Field<Value>& field) {
-    get(field.value);
-    if constexpr (Field<Value>::is_number) {
-      if (!field.fits(field.value)) impossible(field.name, field.expected(), fmt::format("{}", field.value));
-    } else if constexpr (Field<Value>::is_text) {
+    if constexpr (Field<Value>::is_text) {
+      field.value = counted();
       if (!field.fits(field.value)) refuse(field.name, field.expected(), field.value);
+    } else {
+      get(field.value);
+      if constexpr (Field<Value>::is_number)
+        if (!field.fits(field.value)) impossible(field.name, field.expected(), fmt::format("{}", field.value));
     }
   }
   template <typename Element>

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/wire.hpp"
+
 namespace tutti::core {
 
 struct HostPort {
@@ -51,7 +53,7 @@ class SocketAddress {
   static void fields(auto& wire, auto& address) {
     uint32_t port = address.port();
     std::string bytes = address.bytes();
-    wire(port, bytes);
+    wire(port, RawBytes(bytes));
     if constexpr (!std::is_const_v<std::remove_reference_t<decltype(address)>>)
       address = port > 65535 ? SocketAddress() : from_bytes(bytes, static_cast<uint16_t>(port));
   }

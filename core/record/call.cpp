@@ -27,7 +27,7 @@ std::string call_text(const Call& call) {
                                  counted ? fmt::format("{} x ", call.count) : "", dtype_name(call.dtype));
   if (call.op >= call_user_op && is_reducing(call.collective))
     text += fmt::format(", operator \"{}\"{}",
-                        std::string_view(call.op_name_text.begin(), std::ranges::find(call.op_name_text, '\0')),
+                        printable({call.op_name_text.begin(), std::ranges::find(call.op_name_text, '\0')}),
                         call.op == call_ordered_user_op ? " that does not commute" : "");
   else if (call.op == op_premul_sum && is_reducing(call.collective))
     text += ", premul_sum";

@@ -49,6 +49,11 @@ class Reports {
   void serve(uint32_t collective, uint32_t row, uint64_t slices, uint64_t schedule_hash) {
     served_[collective] = {true, row, slices, schedule_hash};
   }
+  // A schedule of `row` is served by another one. A later call by another schedule stays what it is.
+  void move(uint32_t collective, uint64_t schedule_hash, uint32_t from, uint32_t to) {
+    Served& served = served_[collective];
+    if (served.row == from && served.schedule_hash == schedule_hash) served.row = to;
+  }
 
   // Texts stay valid as long as this object.
   std::vector<tutti_service> services() const;

@@ -20,6 +20,7 @@
 
 #include "base/failure.hpp"
 #include "base/settings.hpp"
+#include "base/wire.hpp"
 #include "registry/plugin_check.hpp"
 #include "registry/registry.hpp"
 
@@ -65,7 +66,11 @@ const char* host_get_config(void*, const char* key) try {
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
-void host_set_error(void*, tutti_status, const char* text) { leave_plugin_error(text); }
+// A plugin's words may be those of a peer.
+void host_set_error(void*, tutti_status, const char* text) try {
+  leave_plugin_error(text ? printable(text, longest_message).c_str() : nullptr);
+} catch (const std::bad_alloc&) {
+}
 const char* host_get_error(void*) { return plugin_error.c_str(); }
 const void* host_find_interface(void*, const char* plugin, const char* id) try {
   return plugin && id ? registry_interface(plugin, id) : nullptr;

@@ -62,7 +62,7 @@ std::unique_lock<std::mutex> LocalRendezvous::lock_if_shared() {
 
 uint64_t LocalRendezvous::arrive(const Arrival& arrival) {
   std::unique_lock lock = lock_if_shared();
-  if (failure_) throw *failure_;
+  if (failure_) std::rethrow_exception(failure_);
   arrivals_.push_back(arrival);
   const uint64_t turn = turn_.load(std::memory_order_relaxed);
   if (arrivals_.size() == ranks_.size()) hold(std::move(lock));
@@ -78,25 +78,23 @@ void LocalRendezvous::hold(std::unique_lock<std::mutex> lock) {
   issuer_ = last.launch->rank;
   heard_ = std::chrono::steady_clock::now();
   if (lock) lock.unlock();
-  std::unique_ptr<Failure> failed;
+  std::exception_ptr failed;
   const auto meanwhile = [this, &last] {
     {
       const std::lock_guard again(mutex_);
       heard_ = std::chrono::steady_clock::now();
-      if (failure_) throw *failure_;
+      if (failure_) std::rethrow_exception(failure_);
     }
     (*last.meanwhile)();
   };
   try {
     put_into_streams(meanwhile);
-  } catch (const Failure& failure) {
-    failed = std::make_unique<Failure>(failure);
-  } catch (const std::exception& e) {
-    failed = std::make_unique<Failure>(TUTTI_INTERNAL, e.what());
+  } catch (...) {  // the others wait until the turn ends
+    failed = std::current_exception();
   }
   if (failed) {
     const std::lock_guard again(mutex_);
-    if (!failure_) failure_ = std::move(failed);
+    if (!failure_) failure_ = failed;
     failed_.store(true, std::memory_order_release);
   }
   turn_.fetch_add(1, std::memory_order_release);
@@ -182,21 +180,23 @@ bool LocalRendezvous::passed(uint64_t turn, std::chrono::microseconds patience) 
   if (!failed_.load(std::memory_order_acquire)) return true;
   const std::lock_guard lock(mutex_);
   if (issuing_.load(std::memory_order_relaxed)) return false;  // it began before a rank gave up
-  throw *failure_;
+  std::rethrow_exception(failure_);
 }
 
 void LocalRendezvous::require_no_failure() {
   if (!failed_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
-  throw *failure_;
+  std::rethrow_exception(failure_);
 }
 
 bool LocalRendezvous::leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience) {
   std::unique_lock lock(mutex_);
   std::erase_if(arrivals_, [rank](const Arrival& arrival) { return arrival.launch->rank == rank; });
-  if (!failure_)
-    failure_ = std::make_unique<Failure>(
-        why.status, fmt::format("ends its calls with rank {} of its process, which {}", rank, why.text));
+  if (!failure_) try {
+      throw Failure(why.status, fmt::format("ends its calls with rank {} of its process, which {}", rank, why.text));
+    } catch (...) {  // this, or that there is no memory for it
+      failure_ = std::current_exception();
+    }
   failed_.store(true, std::memory_order_release);
   lock.unlock();
   changed_.ring();
@@ -226,7 +226,7 @@ std::string LocalRendezvous::missing(uint64_t turn) {
 Handover& LocalRendezvous::offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device,
                                  tutti_event* ready) {
   std::unique_lock lock(mutex_);
-  if (failure_) throw *failure_;
+  if (failure_) std::rethrow_exception(failure_);
   Pair& pair = pairs_[{from, to}];
   Handover& made = pair.handovers.take();
   made.from = from;
@@ -245,7 +245,7 @@ Handover* LocalRendezvous::take(uint32_t from, uint32_t to, std::chrono::microse
   const uint32_t seen = changed_.rings();
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) throw *failure_;
+    if (failure_) std::rethrow_exception(failure_);
     if (Queue<Handover>& offers = pairs_[{from, to}].offers; !offers.empty()) {
       Handover& taken = offers.pop();
       taken.stage.store(Handover::Stage::taken, std::memory_order_relaxed);

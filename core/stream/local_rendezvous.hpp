@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -117,7 +118,7 @@ class LocalRendezvous {
   std::atomic<bool> issuing_{false};             // all have come, and their launches are in use without the mutex
   uint32_t issuer_ = 0;                          // in the thread of this rank
   std::chrono::steady_clock::time_point heard_;  // when that thread was not in a call of the device
-  std::unique_ptr<Failure> failure_;             // once it has failed, for good
+  std::exception_ptr failure_;                   // once it has failed, for good; to keep it takes no memory
   std::atomic<bool> failed_{false};              // it has
   std::vector<std::pair<const tutti_executor*, tutti_event*>> events_;
   bool events_stay_ = false;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <tutti/tutti.h>
 
+#include <tutti/base/bits.hpp>
 #include <tutti/base/file_descriptor.hpp>
 
 #include "base/failure.hpp"
@@ -40,8 +41,7 @@ std::string StagingSlots::try_device(uint32_t device, const Port& port) {
   const tutti_device* memory = tables_.memory;
   const tutti_transport* transport = port.api;
   const uint32_t kind = caps_of(tables_).memory_kind;
-  if (kind >= 64 || !(port.caps.memory_kinds & uint64_t{1} << kind) ||
-      !TUTTI_HAS(tutti_transport, transport, register_memory))
+  if (!has_bit(port.caps.memory_kinds, kind) || !TUTTI_HAS(tutti_transport, transport, register_memory))
     return fmt::format("{} takes no memory of device {}", transport->name, memory->name);
   if (port.view) return fmt::format("{} reads and writes messages with the processor (view/1)", transport->name);
   if (port.caps.flags & TUTTI_TRANSPORT_NEEDS_FLUSH && !TUTTI_HAS(tutti_transport, transport, flush))

@@ -35,7 +35,7 @@ enum class StreamState {
 // "rank 1: ..." of the first rank that says why it refuses; "": none does.
 inline std::string first_refusal(const std::vector<std::string>& refusals) {
   for (size_t r = 0; r < refusals.size(); ++r)
-    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, refusals[r]);
+    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, printable(refusals[r], longest_message));
   return {};
 }
 

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <set>
 
 #include "base/failure.hpp"
@@ -27,7 +26,8 @@ void attempt(std::string& why, const std::function<void()>& body) {
     }
 }
 
-// The messages that the plan receives, as the peers have told them. Throws Failure where the two do not go together.
+}  // namespace
+
 std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, const std::vector<Settlement>& all,
                                       const WindowPlaces& places, const std::function<uint64_t(uint32_t)>& scratch_of) {
   auto table = std::make_shared<WindowTable>();
@@ -56,6 +56,8 @@ std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, con
   }
   return table;
 }
+
+namespace {
 
 std::function<StreamWay(uint32_t peer, bool outgoing)> ways(const StreamSetup& setup, bool in_windows) {
   return [&setup, in_windows](uint32_t peer, bool) -> StreamWay {

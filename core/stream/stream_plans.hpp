@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -31,6 +32,11 @@ struct Settlement {
     wire(Field("refusal", words.refusal, 0, longest), words.scratch, words.sent);
   }
 };
+
+// The messages that the plan receives, as the peers have told them: `all`, by rank. `scratch_of`: the bytes of a peer's
+// scratch. Throws Failure where the two do not go together, or a message does not lie in its buffer.
+std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, const std::vector<Settlement>& all,
+                                      const WindowPlaces& places, const std::function<uint64_t(uint32_t)>& scratch_of);
 
 class StreamPlans {
  public:

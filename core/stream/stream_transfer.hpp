@@ -18,6 +18,9 @@
 // s being the slots, and a rank's stream goes by rising level. Fetching f needs f to be put, at a lower level; putting
 // f needs f - s to be fetched, at level 2 (f - s) + 1, a lower one too. So of all that is not done in groups that have
 // met something of lowest level can be done, and however long the messages are the streams cannot lock up.
+//
+// A group is not compiled to a program, as collectives are (stream_program.hpp): for each message within the process
+// the host waits until it knows the other side's address, and so a program could hold the other messages only.
 #pragma once
 
 #include <tutti/registry.h>

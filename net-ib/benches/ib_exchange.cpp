@@ -96,10 +96,9 @@ class End {
     t.data = data;
     t.bytes = bytes;
     t.region = region_;
-    for (uint32_t accepted = 0; accepted == 0;) {
-      must(table_->post(endpoint_, &t, 1, &accepted), "post");
-      if (!accepted) progress();
-    }
+    tutti_status status;
+    while ((status = table_->post(endpoint_, &t)) == TUTTI_AGAIN) progress();
+    must(status, "post");
   }
   // Until so many transfers have completed since the last call.
   void finish(uint64_t transfers) {

@@ -58,10 +58,7 @@ TEST_P(Transfer, SizesAroundEveryLimitInEveryKindOfMemory) {
         EXPECT_TRUE(std::equal(out.begin(), out.begin() + static_cast<long>(bytes), in.begin())) << bytes;
         EXPECT_EQ(in[bytes], 0xaa) << "wrote past " << bytes;
       }
-  uint32_t accepted = 9;
-  const auto t = Rank::transfer(a->link(1), TUTTI_TRANSFER_SEND, 0, out.data(), kFragment + 1, 1);
-  EXPECT_EQ(table().post(a->endpoint, &t, 1, &accepted), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(accepted, 0u);
+  EXPECT_EQ(a->send(1, 0, out.data(), kFragment + 1, 1), TUTTI_INVALID_ARGUMENT);
   EXPECT_EQ(a->transfer_region(TUTTI_TRANSFER_SEND, 1, 1, in.data(), 8, 1, from), TUTTI_INVALID_ARGUMENT)
       << "a region that does not hold the memory";
   a->deregister(from);

@@ -152,24 +152,24 @@ class Transport {
     done_ = 0;
     size_t expected = pieces;
     while (done_ < expected || posted_sends < pieces) {
-      tutti_transfer batch[2 * kInFlight];
-      uint32_t n = 0, receives = 0, accepted = 0;
-      const size_t finished = (done_ + 1) / 2;
-      for (; posted_receives + receives < std::min(pieces, finished + kInFlight) && receives < kInFlight; ++receives)
-        batch[n++] = piece(TUTTI_TRANSFER_RECV, in, posted_receives + receives, bytes);
-      for (size_t s = posted_sends; s < std::min(pieces, finished + kInFlight) && n < 2 * kInFlight; ++s)
-        batch[n++] = piece(TUTTI_TRANSFER_SEND, const_cast<char*>(out), s, bytes);
-      if (n && table_->post(endpoint_, batch, n, &accepted)) std::_Exit(1);
-      for (uint32_t i = 0; i < accepted; ++i) {
-        posted_receives += batch[i].kind == TUTTI_TRANSFER_RECV;
-        posted_sends += batch[i].kind == TUTTI_TRANSFER_SEND;
-        expected += batch[i].kind == TUTTI_TRANSFER_SEND && !(batch[i].flags & TUTTI_TRANSFER_INLINE);
+      const size_t end = std::min(pieces, (done_ + 1) / 2 + kInFlight);
+      while (posted_receives < end && post(piece(TUTTI_TRANSFER_RECV, in, posted_receives, bytes))) ++posted_receives;
+      while (posted_sends < end) {
+        const tutti_transfer t = piece(TUTTI_TRANSFER_SEND, const_cast<char*>(out), posted_sends, bytes);
+        if (!post(t)) break;
+        ++posted_sends;
+        expected += !(t.flags & TUTTI_TRANSFER_INLINE);
       }
       progress();
     }
   }
 
  private:
+  bool post(const tutti_transfer& t) const {
+    const tutti_status status = table_->post(endpoint_, &t);
+    if (status < 0) std::_Exit(1);
+    return status == TUTTI_OK;
+  }
   tutti_transfer piece(uint16_t kind, char* data, size_t index, size_t bytes) const {
     tutti_transfer t{};
     t.link = link_;

@@ -98,7 +98,7 @@ class Peer {
     memory_.push_back(std::make_unique<char[]>(bytes));
     transfer.data = memory_.back().get();
     try {
-      if (endpoint().post({&transfer, 1}) == 1 && !transfer.flags) pending_[transfer.cookie] = bytes;
+      if (endpoint().post(transfer) && !transfer.flags) pending_[transfer.cookie] = bytes;
     } catch (const tutti::sdk::Error& error) {
       FUZZ_CHECK(error.status() < 0);
     }

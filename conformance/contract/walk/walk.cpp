@@ -24,8 +24,8 @@ uint64_t hash(const Walk& walk, uint32_t communicator, const Label& label, uint3
 constexpr struct {
   Act act;
   uint32_t weight;
-} weights[] = {{Act::send, 22},        {Act::receive, 22},    {Act::batch, 9},   {Act::view_send, 8},
-               {Act::view_receive, 8}, {Act::send_region, 5}, {Act::control, 8}, {Act::progress, 12},
+} weights[] = {{Act::send, 22},        {Act::receive, 22},    {Act::post_mixed, 9}, {Act::view_send, 8},
+               {Act::view_receive, 8}, {Act::send_region, 5}, {Act::control, 8},    {Act::progress, 12},
                {Act::sleep, 4},        {Act::full_mail, 2}};
 
 Act draw_act(std::mt19937_64& random) {
@@ -94,8 +94,8 @@ std::string text(const Step& s) {
       return on(fmt::format("posts {} SENDs to", s.amount).c_str());
     case Act::receive:
       return on(fmt::format("posts {} RECVs from", s.amount).c_str());
-    case Act::batch:
-      return fmt::format("rank {} posts a batch of {} transfers in communicator {}", s.rank, s.amount, s.communicator);
+    case Act::post_mixed:
+      return fmt::format("rank {} posts {} mixed transfers in communicator {}", s.rank, s.amount, s.communicator);
     case Act::view_send:
       return on("reserves and commits to");
     case Act::view_receive:

@@ -16,7 +16,7 @@ namespace tutti::conformance::contract {
 enum class Act : uint8_t {
   send,          // posts SENDs one by one, until one is refused
   receive,       // likewise RECVs
-  batch,         // posts transfers of all peers, lanes and kinds at once
+  post_mixed,    // posts transfers of all peers, lanes and kinds one after another
   view_send,     // try_reserve, and commit at once or at a later step
   view_receive,  // try_receive, and release at once or at a later step
   send_region,

@@ -79,8 +79,8 @@ void WalkEndpoint::play(const Step& step) {
       for (uint32_t i = 0; i < step.amount && post_one(step.act == Act::send, peer, step.lane, step.dice + i * 77);)
         ++i;
       break;
-    case Act::batch:
-      return post_batch(step);
+    case Act::post_mixed:
+      return post_mixed(step);
     case Act::view_send:
       return view_send(peer, step.lane, step.dice);
     case Act::view_receive:
@@ -190,39 +190,6 @@ std::shared_ptr<WalkEndpoint::Flight> WalkEndpoint::prepare(bool sending, uint32
   return flight;
 }
 
-uint32_t WalkEndpoint::post(const std::vector<std::shared_ptr<Flight>>& batch) {
-  std::vector<tutti_transfer> transfers;
-  for (const auto& f : batch) {
-    const uint32_t peer = f->sending ? f->label.to : f->label.from;
-    tutti_transfer t = f->sending ? rank_->send(peer, f->label.lane, f->memory.data(), f->memory.bytes(),
-                                                f->quiet ? uint16_t{TUTTI_TRANSFER_INLINE} : uint16_t{0})
-                                  : rank_->receive(peer, f->label.lane, f->memory.data(), f->memory.bytes());
-    t.region = f->region;
-    transfers.push_back(t);
-    if (f->sending) {
-      auto& tried = out_stream(peer, f->label.lane).tried;
-      if (tried < f->label.k + 1) tried = f->label.k + 1;
-    }
-  }
-  uint32_t accepted = 0;
-  std::vector<Posted*> posted;
-  const tutti_status status = rank_->post_batch(transfers, &accepted, &posted);
-  for (uint32_t i = 0; i < accepted; ++i) {
-    judge_status(TUTTI_OK, batch[i]->sending ? batch[i]->label.to : batch[i]->label.from, "post");
-    enter(batch[i], posted[i]);
-  }
-  for (size_t i = accepted; i < batch.size(); ++i) discharge(batch[i]->region);
-  if (accepted == batch.size()) return accepted;
-  const Flight& refused = *batch[accepted];
-  const uint32_t peer = refused.sending ? refused.label.to : refused.label.from;
-  judge_status(status == TUTTI_OK ? TUTTI_AGAIN : status, peer, "post");
-  if (status == TUTTI_OK && !refused.sending && !is_over(peer) && !aborted_)
-    require(peers_[peer].in[refused.label.lane].pending >= bench_.caps().receive_depth, "T-20",
-            "{} is refused though only {} RECVs are pending on that lane; receive_depth is {}", name(refused),
-            peers_[peer].in[refused.label.lane].pending, bench_.caps().receive_depth);
-  return accepted;
-}
-
 void WalkEndpoint::enter(const std::shared_ptr<Flight>& flight, Posted* posted) {
   const auto& [from, to, lane, k] = flight->label;
   if (flight->sending) {
@@ -249,23 +216,36 @@ void WalkEndpoint::enter(const std::shared_ptr<Flight>& flight, Posted* posted) 
 bool WalkEndpoint::post_one(bool sending, uint32_t peer, uint32_t lane, uint32_t dice) {
   if (!may_post(sending, peer, lane)) return false;
   const uint32_t k = sending ? peers_[peer].out[lane].next : peers_[peer].in[lane].next;
-  return post({prepare(sending, peer, lane, k, dice)}) == 1;
+  const auto flight = prepare(sending, peer, lane, k, dice);
+  GuardedMemory& memory = flight->memory;
+  tutti_transfer t = sending ? rank_->send(peer, lane, memory.data(), memory.bytes(),
+                                           flight->quiet ? uint16_t{TUTTI_TRANSFER_INLINE} : uint16_t{0})
+                             : rank_->receive(peer, lane, memory.data(), memory.bytes());
+  t.region = flight->region;
+  if (sending)
+    if (auto& tried = out_stream(peer, lane).tried; tried < k + 1) tried = k + 1;
+  tutti_status status = TUTTI_OK;
+  Posted* posted = rank_->post(t, &status);
+  judge_status(status, peer, "post");
+  if (posted) {
+    enter(flight, posted);
+    return true;
+  }
+  discharge(flight->region);
+  if (status == TUTTI_AGAIN && !sending && !is_over(peer) && !aborted_)
+    require(peers_[peer].in[lane].pending >= bench_.caps().receive_depth, "T-20",
+            "{} is refused though only {} RECVs are pending on that lane; receive_depth is {}", name(*flight),
+            peers_[peer].in[lane].pending, bench_.caps().receive_depth);
+  return false;
 }
 
-void WalkEndpoint::post_batch(const Step& step) {
-  std::vector<std::shared_ptr<Flight>> batch;
-  std::map<std::tuple<uint32_t, uint32_t, bool>, uint32_t> more;  // of a stream, in this batch
+void WalkEndpoint::post_mixed(const Step& step) {
   uint32_t dice = step.dice;
   for (uint32_t i = 0; i < std::min<uint32_t>(step.amount, 40); ++i) {
     dice = dice * 1664525 + 1013904223;
     const uint32_t peer = (me_ + 1 + (dice >> 8) % (walk_.ranks - 1)) % walk_.ranks, lane = (dice >> 16) % walk_.lanes;
-    const bool sending = dice >> 24 & 1;
-    if (!is_linked(peer) || !may_post(sending, peer, lane)) continue;
-    const uint32_t k =
-        (sending ? peers_[peer].out[lane].next : peers_[peer].in[lane].next) + more[{peer, lane, sending}]++;
-    batch.push_back(prepare(sending, peer, lane, k, dice >> 4));
+    if (is_linked(peer)) post_one(dice >> 24 & 1, peer, lane, dice >> 4);
   }
-  if (!batch.empty()) post(batch);
 }
 
 // ---- Completions and events

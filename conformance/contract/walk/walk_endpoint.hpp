@@ -103,9 +103,8 @@ class WalkEndpoint {
   // Posting.
   bool is_linked(uint32_t peer);
   std::shared_ptr<Flight> prepare(bool sending, uint32_t peer, uint32_t lane, uint32_t k, uint32_t dice);
-  uint32_t post(const std::vector<std::shared_ptr<Flight>>& batch);
   bool post_one(bool sending, uint32_t peer, uint32_t lane, uint32_t dice);
-  void post_batch(const Step& step);
+  void post_mixed(const Step& step);
   void enter(const std::shared_ptr<Flight>& flight, Posted* posted);
   bool may_post(bool sending, uint32_t peer, uint32_t lane) const;
   void judge_status(tutti_status status, uint32_t peer, const char* function) const;

@@ -67,7 +67,7 @@ struct StagingLink : Link {
 struct StagingEndpoint : Watching {
   using Watching::Watching;
   std::unordered_map<uint64_t, Staged> staged;  // RECVs, by cookie
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (!t.region) return true;
     const Region& region = region_of(t.region);
     t.region = region.inner;

@@ -40,7 +40,7 @@ struct ErrorFromAnotherThread : Watching {
 };
 struct LooksUpWhilePosting : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer&, tutti_status&, bool&) override {
+  bool before(tutti_transfer&, tutti_status&) override {
     sdk::host->find_interface(sdk::host->self, "shm", TUTTI_TRANSPORT_ID);
     return reached(), true;
   }
@@ -127,7 +127,7 @@ struct AbortsTheFamily : Mutant {
 };
 struct EightLanes : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status& status, bool&) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (t.lane < 8) return true;
     status = sdk::report(TUTTI_INVALID_ARGUMENT, "mutant: there are eight lanes");
     return reached(), false;
@@ -313,7 +313,7 @@ struct ControlDataReused : Watching {
     }
     return status;
   }
-  bool before(tutti_transfer&, tutti_status&, bool&) override {
+  bool before(tutti_transfer&, tutti_status&) override {
     std::memset(data, '?', sizeof data);
     return reached(), true;
   }
@@ -370,11 +370,11 @@ struct CloseDropsQueue : Watching {
   ~CloseDropsQueue() override {
     if (!queue.empty()) reached();
   }
-  bool before(tutti_transfer& t, tutti_status&, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (!is_send(t) || (t.flags & ~TUTTI_TRANSFER_INLINE) || t.lane >= lanes || t.bytes > (1 << 18) ||
         (is_inline(t) && t.bytes > 64) || link_lost)
       return true;
-    if (queue.size() >= 64) return taken = false;
+    if (queue.size() >= 64) return status = TUTTI_AGAIN, false;
     queue.push_back({t, {bytes_of(t), bytes_of(t) + t.bytes}});
     if (!is_inline(t)) tell(t), early[t.cookie] = true;
     return false;
@@ -382,13 +382,14 @@ struct CloseDropsQueue : Watching {
   tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
     constexpr uint64_t delay = 300;
     if (queue.empty()) calls = 0;
-    for (bool taken = true; !queue.empty() && ++calls > delay && taken;) {
+    for (tutti_status status = TUTTI_OK; !queue.empty() && ++calls > delay && status == TUTTI_OK;) {
       Copy& first = queue.front();
       first.transfer.data = first.bytes.data();
       first.transfer.flags = 0;
       early[first.transfer.cookie] = true;
-      if (hand_on(first.transfer, taken) < 0) taken = true, queue.clear(), link_lost = true;
-      if (taken && !queue.empty()) queue.pop_front();
+      status = hand_on(first.transfer);
+      if (status < 0) queue.clear(), link_lost = true;
+      if (status == TUTTI_OK) queue.pop_front();
     }
     return Watching::progress(records, capacity, n);
   }
@@ -410,15 +411,15 @@ struct CloseIsAReset : CloseDropsQueue {
       : CloseDropsQueue(d, c, inner), id(c.communicator_id) {}
   ~CloseIsAReset() override {
     if (unread[{id, rank}] > 0) return;
-    for (bool taken = true; !queue.empty(); queue.pop_front()) {
+    for (; !queue.empty(); queue.pop_front()) {
       queue.front().transfer.data = queue.front().bytes.data();
       queue.front().transfer.flags = 0;
-      if (hand_on(queue.front().transfer, taken) < 0 || !taken) break;
+      if (hand_on(queue.front().transfer) != TUTTI_OK) break;
     }
   }
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
-    const bool handed_on = CloseDropsQueue::before(t, status, taken);
-    if (is_send(t) && taken) ++unread[{id, link_of(t).peer}];
+  bool before(tutti_transfer& t, tutti_status& status) override {
+    const bool handed_on = CloseDropsQueue::before(t, status);
+    if (is_send(t) && status == TUTTI_OK) ++unread[{id, link_of(t).peer}];
     return handed_on;
   }
   bool told(tutti_completion& record, const tutti_transfer& t) override {
@@ -433,7 +434,7 @@ struct WritesAfterClose : Watching {
     for (const auto& [cookie, t] : pending)
       if (!is_send(t) && t.bytes > 8) left.push_back(bytes_of(t));
   }
-  bool before(tutti_transfer&, tutti_status&, bool&) override {
+  bool before(tutti_transfer&, tutti_status&) override {
     for (uint8_t* bytes : std::exchange(left, {})) touch(bytes);
     return true;
   }
@@ -513,7 +514,7 @@ struct Snapshots : Mutant {
   };
   struct At : Watching {
     using Watching::Watching;
-    bool before(tutti_transfer& t, tutti_status&, bool&) override {
+    bool before(tutti_transfer& t, tutti_status&) override {
       const auto found = regions.find(t.region);
       if (!is_send(t) || !t.region || found == regions.end() || found->second.live) return true;
       reached();

@@ -82,25 +82,19 @@ struct Caps : Mutant {
   }
 };
 
-// An endpoint that posts transfers one by one and knows those that are pending.
+// An endpoint that knows the transfers that are pending.
 struct Watching : Endpoint {
   using Endpoint::Endpoint;
-  // Before a transfer is handed on, which it may change. False: it is not handed on; `status` and `taken` say what the
-  // caller is told.
-  virtual bool before(tutti_transfer&, tutti_status& /*status*/, bool& /*taken*/) { return true; }
+  // Before a transfer is handed on, which it may change. False: it is not handed on; the caller gets `status`, TUTTI_OK
+  // at first.
+  virtual bool before(tutti_transfer&, tutti_status& /*status*/) { return true; }
   // A completion of a transfer, before it is told, which it may change. False: it is not told.
   virtual bool told(tutti_completion&, const tutti_transfer&) { return true; }
 
-  tutti_status post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) override {
-    for (uint32_t i = 0; i < n; ++i) {
-      tutti_transfer t = transfers[i];
-      tutti_status status = TUTTI_OK;
-      bool taken = true;
-      if (before(t, status, taken)) status = hand_on(t, taken);
-      if (status != TUTTI_OK || !taken) return status;
-      ++*accepted;
-    }
-    return TUTTI_OK;
+  tutti_status post(const tutti_transfer& transfer) override {
+    tutti_transfer t = transfer;
+    tutti_status status = TUTTI_OK;
+    return before(t, status) ? hand_on(t) : status;
   }
   tutti_status progress(tutti_completion* completions, uint32_t capacity, uint32_t* n) override {
     for (; *n < capacity && !more.empty(); more.pop_front()) completions[(*n)++] = more.front();
@@ -122,11 +116,9 @@ struct Watching : Endpoint {
     }
     return status;
   }
-  tutti_status hand_on(const tutti_transfer& t, bool& taken) {
-    uint32_t accepted = 0;
-    const tutti_status status = Endpoint::post(&t, 1, &accepted);
-    taken = accepted == 1;
-    if (taken && !(t.flags & TUTTI_TRANSFER_INLINE)) pending[t.cookie] = t;
+  tutti_status hand_on(const tutti_transfer& t) {
+    const tutti_status status = Endpoint::post(t);
+    if (status == TUTTI_OK && !(t.flags & TUTTI_TRANSFER_INLINE)) pending[t.cookie] = t;
     return status;
   }
   // A record of the mutant's own.

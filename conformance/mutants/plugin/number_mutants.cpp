@@ -15,7 +15,7 @@ namespace {
 
 struct LanesOf8Bits : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (t.lane > 255) reached(), t.lane &= 0xff;
     return true;
   }
@@ -28,7 +28,7 @@ struct MessagesOf16Bits : Watching {
     uint64_t first[32] = {};
   };
   std::map<std::pair<Link*, uint32_t>, Lane> lanes;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (!is_send(t) || t.bytes != 8) return true;
     Lane& lane = lanes[{&link_of(t), t.lane}];
     const uint64_t k = lane.sent & 0xffff;
@@ -37,8 +37,8 @@ struct MessagesOf16Bits : Watching {
       changed.data = &lane.first[k], reached();
     else if (k < 32)
       std::memcpy(&lane.first[k], t.data, 8);
-    status = hand_on(changed, taken);
-    lane.sent += taken;
+    status = hand_on(changed);
+    lane.sent += status == TUTTI_OK;
     return false;
   }
 };
@@ -46,12 +46,12 @@ struct MessagesOf16Bits : Watching {
 struct BytesOf32Bits : Watching {
   using Watching::Watching;
   std::map<std::pair<Link*, uint32_t>, uint64_t> sent;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (!is_send(t)) return true;
     uint64_t& bytes = sent[{&link_of(t), t.lane}];
-    if (bytes > UINT32_MAX) return reached(), taken = false;
-    status = hand_on(t, taken);
-    if (taken) bytes += t.bytes;
+    if (bytes > UINT32_MAX) return status = TUTTI_AGAIN, reached(), false;
+    status = hand_on(t);
+    if (status == TUTTI_OK) bytes += t.bytes;
     return false;
   }
 };
@@ -75,7 +75,7 @@ struct BusyLaneFirst : Watching {
   using Watching::Watching;
   std::deque<tutti_transfer> waiting;
   uint32_t idle = 0;
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (!is_send(t) || is_inline(t) || t.lane == 0 || (idle > 4 && waiting.empty())) return true;
     waiting.push_back(t);
     return false;
@@ -86,8 +86,7 @@ struct BusyLaneFirst : Watching {
   }
   tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
     if (++idle <= 4 && !waiting.empty()) reached();
-    for (bool taken = true; idle > 4 && taken && !waiting.empty();)
-      if (hand_on(waiting.front(), taken); taken) waiting.pop_front();
+    while (idle > 4 && !waiting.empty() && hand_on(waiting.front()) == TUTTI_OK) waiting.pop_front();
     return Watching::progress(records, capacity, n);
   }
 };
@@ -146,7 +145,7 @@ struct LossIsAnError : Watching {
     return status;
   }
   tutti_status arm() override { return held.empty() ? Watching::arm() : TUTTI_AGAIN; }
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     for (const auto& [record, text] : held)
       if (record.peer == link_of(t).peer) {
         reached();

@@ -12,15 +12,15 @@ namespace {
 
 struct RefusalIsError : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
-    status = hand_on(t, taken);
-    if (status == TUTTI_OK && !taken) reached(), status = sdk::report(TUTTI_NO_RESOURCES, "mutant: the queue is full");
+  bool before(tutti_transfer& t, tutti_status& status) override {
+    status = hand_on(t);
+    if (status == TUTTI_AGAIN) reached(), status = sdk::report(TUTTI_NO_RESOURCES, "mutant: the queue is full");
     return false;
   }
 };
 struct IgnoresFlags : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (t.flags & ~TUTTI_TRANSFER_INLINE) t.flags &= TUTTI_TRANSFER_INLINE, reached();
     return true;
   }
@@ -59,7 +59,7 @@ struct SwapsMessages : Watching {
   using Watching::Watching;
   std::map<std::pair<Link*, uint32_t>, tutti_transfer> held;
   int sends = 0, calls = 0;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (!is_send(t)) return true;
     const auto found = held.find({&link_of(t), t.lane});
     if (found == held.end()) {
@@ -70,16 +70,13 @@ struct SwapsMessages : Watching {
     }
     tutti_transfer first = found->second;
     if (first.bytes == t.bytes && t.bytes >= 8 && !is_inline(t)) std::swap(first.data, t.data), reached();
-    status = hand_on(first, taken);
-    if (taken) held.erase(found), status = hand_on(t, taken);
+    status = hand_on(first);
+    if (status == TUTTI_OK) held.erase(found), status = hand_on(t);
     return false;
   }
   tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
-    for (auto entry = held.begin(); entry != held.end() && ++calls > 400;) {
-      bool taken = false;
-      hand_on(entry->second, taken);
-      entry = taken ? held.erase(entry) : std::next(entry);
-    }
+    for (auto entry = held.begin(); entry != held.end() && ++calls > 400;)
+      entry = hand_on(entry->second) == TUTTI_OK ? held.erase(entry) : std::next(entry);
     return Watching::progress(records, capacity, n);
   }
 };
@@ -96,7 +93,7 @@ struct CompletionsReversed : Watching {
 struct DropsLastByte : Watching {
   using Watching::Watching;
   std::map<uint64_t, uint8_t> before_it;
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (!is_send(t) && t.bytes > 0) before_it[t.cookie] = bytes_of(t)[t.bytes - 1];
     return true;
   }
@@ -124,7 +121,7 @@ struct WritesBehind : Watching {
 };
 struct ScribblesSource : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (is_send(t) && t.bytes > 0) reached(), bytes_of(t)[0] ^= 1, bytes_of(t)[0] ^= 1;
     return true;
   }
@@ -135,7 +132,7 @@ struct Later : Watching {
   std::deque<tutti_transfer> queue;
   uint64_t calls = 0, delay = 3;
   virtual bool late(const tutti_transfer& t) = 0;
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (!late(t) && queue.empty()) return true;
     if (!is_send(t)) return true;
     queue.push_back(t);
@@ -144,10 +141,7 @@ struct Later : Watching {
   }
   std::map<uint64_t, bool> early;  // told already
   tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
-    for (bool taken = true; ++calls % delay == 0 && taken && !queue.empty();) {
-      if (hand_on(queue.front(), taken) != TUTTI_OK) taken = true;
-      if (taken) queue.pop_front(), --calls;
-    }
+    while (++calls % delay == 0 && !queue.empty() && hand_on(queue.front()) != TUTTI_AGAIN) queue.pop_front(), --calls;
     return Watching::progress(records, capacity, n);
   }
   bool told(tutti_completion&, const tutti_transfer& t) override { return !early.contains(t.cookie); }
@@ -159,18 +153,18 @@ struct SendCompletesEarly : Later {
 struct InlineKeepsPointer : Later {
   using Later::Later;
   bool late(const tutti_transfer& t) override { return is_inline(t); }
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (!is_inline(t) && queue.empty()) return true;
     if (is_inline(t) && (!is_send(t) || t.bytes > 48)) return true;
-    return Later::before(t, status, taken);
+    return Later::before(t, status);
   }
 };
 struct ReceiveCompletesEarly : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (is_send(t) || t.bytes == 0) return true;
-    status = hand_on(t, taken);
-    if (taken) tell(t), reached();
+    status = hand_on(t);
+    if (status == TUTTI_OK) tell(t), reached();
     return false;
   }
   bool told(tutti_completion&, const tutti_transfer& t) override { return is_send(t) || t.bytes == 0; }
@@ -189,40 +183,40 @@ struct TouchesAfterCompletion : Watching {
 };
 struct LaneBlocksLane : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status&, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (!is_send(t)) return true;
     size_t waiting = 0;
     for (const auto& [cookie, other] : pending)
       waiting += is_send(other) && other.link == t.link && other.lane != t.lane;
     if (waiting < 8) return true;
-    return reached(), taken = false;
+    return status = TUTTI_AGAIN, reached(), false;
   }
 };
 struct RefusesForEver : Watching {
   using Watching::Watching;
   std::map<std::pair<Link*, uint32_t>, bool> full;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (!is_send(t)) return true;
     bool& is_full = full[{&link_of(t), t.lane}];
-    if (is_full) return reached(), taken = false;
-    status = hand_on(t, taken);
-    is_full = status == TUTTI_OK && !taken;
+    if (is_full) return status = TUTTI_AGAIN, reached(), false;
+    status = hand_on(t);
+    is_full = status == TUTTI_AGAIN;
     return false;
   }
 };
 struct DropsWhenFull : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
-    status = hand_on(t, taken);
-    if (status == TUTTI_OK && !taken && is_inline(t)) reached(), taken = true;
+  bool before(tutti_transfer& t, tutti_status& status) override {
+    status = hand_on(t);
+    if (status == TUTTI_AGAIN && is_inline(t)) reached(), status = TUTTI_OK;
     return false;
   }
 };
 struct InlineIsTold : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
-    status = hand_on(t, taken);
-    if (taken && is_inline(t)) tell(t), reached();
+  bool before(tutti_transfer& t, tutti_status& status) override {
+    status = hand_on(t);
+    if (status == TUTTI_OK && is_inline(t)) tell(t), reached();
     return false;
   }
 };
@@ -243,7 +237,7 @@ struct MismatchTellsItsOwnSize : Watching {
 struct MarksAreEqual : Watching {
   using Watching::Watching;
   std::map<uint64_t, uint32_t> marks;  // of RECVs
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (!is_send(t)) marks[t.cookie] = t.mark;
     t.mark = 0, reached();
     return true;
@@ -256,7 +250,7 @@ struct MarksAreEqual : Watching {
 struct MarksOf16Bits : Watching {
   using Watching::Watching;
   std::map<uint64_t, uint32_t> marks;  // of RECVs
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (!is_send(t)) marks[t.cookie] = t.mark;
     if (t.mark > UINT16_MAX) reached();
     t.mark &= UINT16_MAX;
@@ -276,7 +270,7 @@ struct MismatchTellsItsOwnMark : Watching {
 };
 struct DropsEmptyMessages : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (!is_send(t) || t.bytes > 0 || (t.flags & ~TUTTI_TRANSFER_INLINE)) return true;
     if (!is_inline(t)) tell(t);
     return reached(), false;
@@ -284,8 +278,8 @@ struct DropsEmptyMessages : Watching {
 };
 struct PostWaits : Watching {
   using Watching::Watching;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
-    while ((status = hand_on(t, taken)) == TUTTI_OK && !taken) {
+  bool before(tutti_transfer& t, tutti_status& status) override {
+    while ((status = hand_on(t)) == TUTTI_AGAIN) {
       reached();
       tutti_completion record;
       uint32_t n = 0;
@@ -318,14 +312,14 @@ struct ForgetsBeyondCapacity : Watching {
 struct StaleBeyond2Gib : Watching {
   using Watching::Watching;
   std::map<std::pair<Link*, uint32_t>, std::pair<uint64_t, void*>> lanes;
-  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+  bool before(tutti_transfer& t, tutti_status& status) override {
     if (!is_send(t)) return true;
     auto& [bytes, first] = lanes[{&link_of(t), t.lane}];
     if (!first) first = t.data;
     tutti_transfer changed = t;
     if (bytes + t.bytes > uint64_t{1} << 31) changed.data = first, reached();
-    status = hand_on(changed, taken);
-    if (taken) bytes += t.bytes;
+    status = hand_on(changed);
+    if (status == TUTTI_OK) bytes += t.bytes;
     return false;
   }
 };

@@ -119,7 +119,7 @@ struct CreditLost : Link {
 struct PostedLanes : Watching {
   using Watching::Watching;
   std::map<std::pair<uint32_t, uint32_t>, bool> posted;
-  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+  bool before(tutti_transfer& t, tutti_status&) override {
     if (is_send(t)) posted[{link_of(t).peer, t.lane}] = true;
     return true;
   }
@@ -222,9 +222,9 @@ struct DeafToRoom : OwnDescriptor {
   using OwnDescriptor::OwnDescriptor;
   bool refused = false;
   int32_t inner = -1;
-  tutti_status post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) override {
-    const tutti_status status = OwnDescriptor::post(transfers, n, accepted);
-    refused = status == TUTTI_OK && *accepted < n;
+  tutti_status post(const tutti_transfer& transfer) override {
+    const tutti_status status = OwnDescriptor::post(transfer);
+    refused = status == TUTTI_AGAIN;
     return status;
   }
   void listen(int operation) {

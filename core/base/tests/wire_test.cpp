@@ -45,7 +45,7 @@ std::string answer(const std::function<void(Word&)>& change) {
 }
 
 TEST(Wire, ThereAndBack) {
-  const Word before{8, 7, true, "\"\xc3\xa4", {"a", ""}, {{"one", {1, UINT64_MAX}}, {"\n", {}}}, "rest\0"};
+  const Word before{8, 7, true, "\"\xc3\xa4", {"a", ""}, {{"one", {1, UINT64_MAX}}, {"", {}}}, "rest\0"};
   const std::string bytes = encode(before);
   const auto after = decode<Word>(bytes, "a word");
   EXPECT_EQ(encode(after), bytes);
@@ -56,8 +56,25 @@ TEST(Wire, ThereAndBack) {
   EXPECT_EQ(after.names, before.names);
   ASSERT_EQ(after.inners.size(), 2u);
   EXPECT_EQ(after.inners[0].numbers, before.inners[0].numbers);
-  EXPECT_EQ(after.inners[1].name, "\n") << "a field without limits";
   EXPECT_EQ(after.rest, before.rest);
+}
+
+struct Message {
+  std::string text, bytes;
+
+  static void fields(auto& wire, auto& message) { wire(message.text, RawBytes(message.bytes)); }
+};
+
+// What another rank says ends in errors and logs, and so on terminals.
+TEST(Wire, TextsOfOthersHaveNoControlCharactersAndAnEnd) {
+  const std::string bytes("a\n\0\x1b[31m\xc2\x9b", 10);
+  const auto after = decode<Message>(encode(Message{bytes, bytes}), "a message");
+  EXPECT_EQ(after.text, "a???[31m??");
+  EXPECT_EQ(after.bytes, bytes);
+  const std::string flood(longest_message + 1, 'x');
+  const auto cut = decode<Message>(encode(Message{flood, flood}), "a message");
+  EXPECT_EQ(cut.text.size(), longest_message);
+  EXPECT_EQ(cut.bytes, flood);
 }
 
 TEST(Wire, NumbersAreLittleEndianAndTextsFollowTheirLength) {
@@ -102,6 +119,7 @@ TEST(Wire, APrintableTextIsCutBetweenCharacters) {
   EXPECT_EQ(printable("a\xc3\xa4z", 3), "a\xc3\xa4");
   EXPECT_EQ(printable("a\xc3\xa4z", 2), "a");
   EXPECT_EQ(printable("\x80\x80", 1), "") << "no character begins";
+  EXPECT_EQ(printable("\xc2\x9b[\xc2\xa0\xc2"), "??[\xc2\xa0\xc2") << "U+009B begins escape sequences";
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ uint32_t Attendance::admit(Hello hello, const std::string& from, const std::opti
   };
   const auto mismatch = [&](const std::string& text) { return refused({TUTTI_MISMATCH, "bootstrap: " + text}); };
   if (hello.job != place_.job)
-    throw mismatch(fmt::format("{} is of job \"{}\", rank 0 at {} of job \"{}\" (TUTTI_JOB)", who, hello.job,
+    throw mismatch(fmt::format("{} is of job \"{}\", rank 0 at {} of job \"{}\" (TUTTI_JOB)", who, printable(hello.job),
                                place_.text, place_.job));
   if (loss) {
     ++told_;

@@ -67,7 +67,7 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, Deadline
   if (meeting.where.starts_with("local:")) {
     check_identity(meeting);
     return meet_locally(meeting.where.substr(6), static_cast<uint32_t>(meeting.rank),
-                        static_cast<uint32_t>(meeting.nranks), "", deadline);
+                        static_cast<uint32_t>(meeting.nranks), "", deadline, meeting.obstacle);
   }
 
   const bool launched = meeting.where.empty() || meeting.where == "env";

@@ -14,7 +14,9 @@ struct Card {
   uint32_t rank = 0, nranks = 0;
   std::string secret, contact, padding;
 
-  static void fields(auto& wire, auto& card) { wire(card.rank, card.nranks, card.secret, card.contact, card.padding); }
+  static void fields(auto& wire, auto& card) {
+    wire(card.rank, card.nranks, RawBytes(card.secret), RawBytes(card.contact), RawBytes(card.padding));
+  }
 };
 // For the most addresses, all of IPv6, and the longest name of a host.
 constexpr size_t kCardBytes = 1024;

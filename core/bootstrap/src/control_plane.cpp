@@ -20,8 +20,6 @@
 namespace tutti::core {
 namespace {
 
-constexpr size_t kMaxReason = 4096;
-
 Packet notice(PacketKind kind, uint32_t origin, uint64_t number, std::string_view bytes) {
   return {kind, Route::flood, origin, origin, number, bytes};
 }
@@ -109,7 +107,7 @@ void ControlPlane::tell(Loss loss) {
     loss.gathers = completed_;
     if (!note(loss)) return;
   }
-  loss.reason.resize(std::min(loss.reason.size(), kMaxReason));
+  loss.reason.resize(std::min(loss.reason.size(), longest_message));
   send(notice(PacketKind::loss, rank_, 0, encode(loss)));
   tell_listener(loss);
 }
@@ -354,7 +352,7 @@ std::vector<std::string> ControlPlane::disseminate(uint64_t gather, const std::s
     send({PacketKind::part, Route::neighbour, rank_, to, gather, part.take()});
     const std::string theirs = await_part(gather, from, deadline);
     WireReader reader(theirs, "part of an all_gather");
-    for (uint64_t i = 0; i < blocks; ++i) all[(from + nranks_ - i) % nranks_] = reader.text();
+    for (uint64_t i = 0; i < blocks; ++i) all[(from + nranks_ - i) % nranks_] = reader.counted();
     reader.end();
   }
   return all;
@@ -432,7 +430,7 @@ std::optional<ControlPlane::Arrival> ControlPlane::awaited_by() const try {
   const std::lock_guard lock(state_mutex_);
   const auto part = parts_.lower_bound({gathers_ + 1, 0});
   if (part == parts_.end()) return std::nullopt;
-  return Arrival{part->first.second, WireReader(part->second, "part of an all_gather").text()};
+  return Arrival{part->first.second, std::string(WireReader(part->second, "part of an all_gather").counted())};
 } catch (const Failure&) {  // which the gather itself will tell
   return std::nullopt;
 }

@@ -26,7 +26,7 @@ inline constexpr uint64_t kMaxContact = 4096;
 struct Contacts {
   std::string first, next;
 
-  static void fields(auto& wire, auto& contacts) { wire(contacts.first, contacts.next); }
+  static void fields(auto& wire, auto& contacts) { wire(RawBytes(contacts.first), RawBytes(contacts.next)); }
 };
 
 // Opens the socket at which a rank awaits its neighbours, in place of one that it has opened before, and gives its
@@ -43,7 +43,7 @@ struct Hello {
   std::string problem;  // in a meeting: why the rank cannot take part; empty: it can
 
   static void fields(auto& wire, auto& hello) {
-    wire(hello.job, hello.rank, hello.nranks, hello.who, hello.contact, hello.problem);
+    wire(RawBytes(hello.job), hello.rank, hello.nranks, hello.who, RawBytes(hello.contact), hello.problem);
   }
 };
 inline constexpr uint32_t kAnyRank = 0xffffffff;

@@ -53,6 +53,9 @@ Table& table() {
   return theTable;
 }
 
+// Between looks for an obstacle.
+constexpr std::chrono::milliseconds kLook(50);
+
 // Takes the rank's place in the room; says why that cannot be.
 std::optional<Failure> enter(const std::shared_ptr<Room>& room, const std::string& name,
                              const std::shared_ptr<LocalPlane>& plane, uint32_t nranks) {
@@ -69,7 +72,7 @@ std::optional<Failure> enter(const std::shared_ptr<Room>& room, const std::strin
 }  // namespace
 
 std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, uint32_t nranks, std::string secret,
-                                        const Deadline& deadline) {
+                                        const Deadline& deadline, const std::function<std::string()>& obstacle) {
   auto& [mutex, changed, rooms] = table();
   std::unique_lock lock(mutex);
   std::shared_ptr<Room>& entry = rooms[name];
@@ -84,7 +87,7 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
   }
   while (room->met < nranks && !room->broken) {
     try {
-      Interrupt::wait_until(changed, lock, deadline.at());
+      Interrupt::wait_until(changed, lock, obstacle ? deadline.sooner(kLook).at() : deadline.at());
     } catch (const Failure&) {
       lock.lock();
       if (room->met == nranks || room->broken) continue;
@@ -93,12 +96,15 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
       changed.notify_all();
       break;
     }
-    if (room->met == nranks || room->broken || !deadline.passed()) continue;
+    if (room->met == nranks || room->broken) continue;
+    const std::string why = obstacle ? obstacle() : "";
+    if (why.empty() && !deadline.passed()) continue;
     std::vector<uint32_t> missing;
     for (uint32_t r = 0; r < nranks; ++r)
       if (!room->planes[r].lock()) missing.push_back(r);
-    room->broken = make_failure(TUTTI_TIMEOUT, "rank {}: bootstrap: local:{}: {} did not come within {}", rank, name,
-                                rank_list(missing), deadline.text());
+    room->broken = why.empty() ? make_failure(TUTTI_TIMEOUT, "rank {}: bootstrap: local:{}: {} did not come within {}",
+                                              rank, name, rank_list(missing), deadline.text())
+                               : make_failure(TUTTI_PEER_FAILED, "rank {}: bootstrap: local:{}: {}", rank, name, why);
     rooms.erase(name);
     changed.notify_all();
   }

@@ -38,7 +38,8 @@ Meet meet_by_callback;
 // Ranks that are threads of this process meet in a process-wide table, with no sockets and no mesh. The name is free
 // again once all have met or the meeting has failed. `secret`: what secret() gives; empty: a random one.
 std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, uint32_t nranks, std::string secret,
-                                        const Deadline& deadline);
+                                        const Deadline& deadline,
+                                        const std::function<std::string()>& obstacle = nullptr);
 // A world of one.
 std::unique_ptr<Bootstrap> meet_nobody(std::string secret);
 

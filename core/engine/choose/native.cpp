@@ -6,6 +6,7 @@
 #include <tutti/schedule.h>
 
 #include <cstring>
+#include <tutti/base/bits.hpp>
 #include <utility>
 
 #include "base/failure.hpp"
@@ -26,7 +27,7 @@ struct Doing {
   enum : uint32_t { gathers, is_done, failed } what = gathers;
   std::string text;  // that it gathers, or why it failed
 
-  static void fields(auto& wire, auto& doing) { wire(doing.what, doing.text); }
+  static void fields(auto& wire, auto& doing) { wire(doing.what, RawBytes(doing.text)); }
 };
 
 // The gathers while one group is made. All ranks see the same words, so all come to the same end, also where one leaves
@@ -65,7 +66,7 @@ class Making {
     auto ranks = decode_all<Doing>(gather_(encode(mine)), "word on a group");
     for (size_t r = 0; r < ranks.size() && failure_.empty(); ++r) {
       const auto theirs = ranks[r].what, first = ranks[0].what;
-      if (theirs == Doing::failed) failure_ = fmt::format("rank {}: {}", r, ranks[r].text);
+      if (theirs == Doing::failed) failure_ = fmt::format("rank {}: {}", r, printable(ranks[r].text, longest_message));
       if (theirs != first && theirs != Doing::failed && first != Doing::failed)
         failure_ = fmt::format("ranks 0 and {} call all_gather a different number of times", r);
     }
@@ -80,7 +81,7 @@ class Making {
 }  // namespace
 
 std::string NativeGroup::refuses(const Shape& shape, double* seconds) const {
-  if (!(api_->collectives >> shape.collective & 1))
+  if (!has_bit(api_->collectives, shape.collective))
     return fmt::format("it does no {}", collective_name(shape.collective));
   const tutti_native_call call = call_of(shape, nullptr, nullptr);
   uint64_t nanoseconds = 0;

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <tutti/base/bits.hpp>
 #include <tutti/base/name_list.hpp>
 
 #include "base/failure.hpp"
@@ -253,7 +254,7 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, const Shape& shape, 
   const Problem problem = this->problem(*algorithm, shape);
   Candidate candidate;
   candidate.algorithm = algorithm;
-  if (!(algorithm->collectives >> problem.collective & 1)) {
+  if (!has_bit(algorithm->collectives, problem.collective)) {
     candidate.reason = fmt::format("it does no {}", collective_name(problem.collective));
     return candidate;
   }

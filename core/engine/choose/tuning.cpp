@@ -14,6 +14,7 @@
 #include <iterator>
 #include <set>
 #include <stdexcept>
+#include <tutti/base/bits.hpp>
 #include <tutti/base/system_text.hpp>
 #include <utility>
 
@@ -58,7 +59,7 @@ void require_known(const std::string& name, uint32_t collective, const std::stri
   for (const tutti_collective* native : list_collectives())
     if (name == native->name) does = native->collectives;
   if (!does) throw std::runtime_error(fmt::format("{}: {}", where, error));
-  if (!(does >> collective & 1))
+  if (!has_bit(does, collective))
     throw std::runtime_error(
         fmt::format("{}: {} does no {}: expected an algorithm that does", where, name, collective_name(collective)));
 }

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <tutti/base/bits.hpp>
 #include <tutti/sized.hpp>
 #include <vector>
 
@@ -196,11 +197,11 @@ tutti_executor_caps executor_caps_of(const DeviceMemory& device) {
 void require_reduction(const char* call, const DeviceTables& tables, uint32_t dtype, uint32_t op) {
   const tutti_device_caps& caps = caps_of(tables);
   const uint32_t fold = op == TUTTI_AVG ? uint32_t{TUTTI_SUM} : op;  // a sum with a divisor
-  if (!(caps.dtypes >> dtype & 1))
+  if (!has_bit(caps.dtypes, dtype))
     throw Failure(TUTTI_NOT_SUPPORTED,
                   fmt::format("{}: device {} does not reduce {}: convert the data, or reduce it in host memory", call,
                               tables.memory->name, dtype_name(dtype)));
-  if (!(caps.ops >> fold & 1))
+  if (!has_bit(caps.ops, fold))
     throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: device {} does not reduce by {}: reduce in host memory", call,
                                                    tables.memory->name, op_name(op)));
 }

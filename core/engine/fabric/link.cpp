@@ -32,10 +32,9 @@ bool post(Flow& flow, void* data, uint64_t bytes, uint16_t kind, tutti_region* r
   if (port.marks) transfer.mark = flow.mark;
   const bool inlined = kind == TUTTI_TRANSFER_SEND && bytes <= port.caps.inline_bytes && !(on_device && bytes);
   if (inlined) transfer.flags = TUTTI_TRANSFER_INLINE;
-  uint32_t accepted = 0;
-  const tutti_status status = port.api->post(port.endpoint, &transfer, 1, &accepted);
+  const tutti_status status = port.api->post(port.endpoint, &transfer);
   if (status < 0) flow.status = status;
-  if (!accepted) return false;
+  if (status != TUTTI_OK) return false;
   if (!inlined) {
     ++flow.pending;
     ++port.outstanding;

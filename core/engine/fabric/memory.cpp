@@ -31,21 +31,27 @@ constexpr uint64_t page = 4096;
 
 std::string errno_text() { return system_text(errno); }
 
-std::mutex domains_mutex;
-using DomainKey = std::tuple<const tutti_transport*, const tutti_device*, uint32_t>;
-std::map<DomainKey, std::weak_ptr<Domain>>& domains() {
-  static auto* table = new std::map<DomainKey, std::weak_ptr<Domain>>();
-  return *table;
+// A transport's domain of a device. Its mutex is held while it is opened, which may take long.
+struct DomainSlot {
+  std::mutex mutex;
+  std::weak_ptr<Domain> domain;
+};
+
+DomainSlot& domain_slot(const tutti_transport* api, const DeviceMemory& device) {
+  static std::mutex mutex;
+  static auto* slots = new std::map<std::tuple<const tutti_transport*, const tutti_device*, uint32_t>, DomainSlot>();
+  const std::lock_guard lock(mutex);
+  return (*slots)[{api, device.tables.memory, device.device}];
 }
 
 }  // namespace
 
 std::shared_ptr<Domain> Domain::of(const tutti_transport* api, const DeviceMemory& device) {
-  const std::lock_guard lock(domains_mutex);
-  auto& slot = domains()[{api, device.tables.memory, device.device}];
-  if (auto domain = slot.lock()) return domain;
+  DomainSlot& slot = domain_slot(api, device);
+  const std::lock_guard lock(slot.mutex);
+  if (auto domain = slot.domain.lock()) return domain;
   auto domain = std::make_shared<Domain>(api, device);
-  slot = domain;
+  slot.domain = domain;
   return domain;
 }
 

@@ -123,7 +123,7 @@ void bind_blocks(Plan& plan, const BlockTable& table, uint32_t nranks, uint32_t 
   plan.in_bytes = table.in.extent() * plan.element_bytes;
   plan.out_bytes = table.out.extent() * plan.element_bytes;
   plan.call_bytes = std::max(table.in.total(), table.out.total()) * plan.element_bytes;
-  if (std::bit_width(plan.call_bytes) != std::bit_width(bytes_before)) try_moves(plan);
+  if (std::bit_width(plan.call_bytes) != std::bit_width(bytes_before)) plan.moves = nullptr;
   plan.common_hash = plan.unequal.way_hash;
   plan.count = 0;
   if (!all_know_blocks(plan.shape.collective)) return;

@@ -146,9 +146,8 @@ void find_distances(const std::vector<Step>& steps, const std::vector<std::vecto
 
 }  // namespace
 
-void try_moves(Plan& plan) {
-  const auto direct = [](const Link* link) { return link->port->all_memory != nullptr; };
-  plan.moves = MoveTrial(plan.call_bytes, std::ranges::any_of(plan.links, direct));
+bool sends_by_reference(const Plan& plan) {
+  return std::ranges::any_of(plan.links, [](const Link* link) { return link->port->all_memory != nullptr; });
 }
 
 std::string transports_of(const Plan& plan) {
@@ -169,7 +168,6 @@ Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, 
   plan.in_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_IN);
   plan.out_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_OUT);
   plan.call_bytes = std::max(plan.in_bytes, plan.out_bytes);
-  try_moves(plan);
   return plan;
 }
 
@@ -238,7 +236,6 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   }
   plan.scratch = lay_out_scratch(schedule, layout, slices, plan.element_bytes);
   plan.links.assign(used.begin(), used.end());
-  try_moves(plan);
   plan.transports = transports_of(plan);
   return plan;
 }

@@ -82,7 +82,8 @@ struct Plan {
   uint64_t in_bytes = 0, out_bytes = 0;  // sizes of the user's buffers at this rank; 0: none
   uint64_t call_bytes = 0;               // what reports count
   std::string transports;
-  MoveTrial moves;
+  MoveTrial* moves = nullptr;            // the one that its launches take part in, once it is known
+  uint64_t launches = 0;
   uint64_t common_hash = 0;  // of what must be equal on all ranks to carry the shape out
   UnequalBlocks unequal;
   bool fresh = true;     // no launch of it has completed
@@ -130,8 +131,8 @@ inline Call call_of(const Plan& plan, uint64_t sequence) {
 Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks, uint32_t rank,
                std::vector<Link>& links, const UserOperator* user = nullptr);
 
-// Begins the trial of how the plan's bytes are moved, anew.
-void try_moves(Plan& plan);
+// Can a link of the plan send ordinary memory by reference?
+bool sends_by_reference(const Plan& plan);
 // "shm+tcp": the transports of the plan's links. One that is not connected yet may come to have another.
 std::string transports_of(const Plan& plan);
 

@@ -14,9 +14,8 @@ std::deque<tutti_transfer> posted;  // and not completed
 
 tutti_transport counting_transport() {
   tutti_transport table{};
-  table.post = [](tutti_endpoint*, const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
-    posted.insert(posted.end(), transfers, transfers + n);
-    *accepted = n;
+  table.post = [](tutti_endpoint*, const tutti_transfer* transfer) {
+    posted.push_back(*transfer);
     return tutti_status{TUTTI_OK};
   };
   table.progress = [](tutti_endpoint*, tutti_completion* completions, uint32_t, uint32_t* n) {

@@ -87,6 +87,35 @@ struct Slow {
 tutti_region* region_of(Domain& domain, void* address) { return Memory::process().find(domain, address, bytes).region; }
 tutti_region* as_region(void* address) { return static_cast<tutti_region*>(address); }
 
+// A plugin may look for devices, and so for the other one's domain, when it opens one.
+TEST(Memory, ADomainThatTakesLongToOpenHoldsUpNoOtherOne) {
+  struct SlowToOpen : Slow {
+    std::function<void()> opens;
+    SlowToOpen() {
+      table.self = this;
+      table.open_domain = [](void* self, const tutti_domain_config*, tutti_domain** domain) -> tutti_status {
+        auto& slow = *static_cast<SlowToOpen*>(self);
+        if (slow.opens) slow.opens();
+        *domain = reinterpret_cast<tutti_domain*>(&slow.record);
+        return TUTTI_OK;
+      };
+    }
+  };
+  SlowToOpen slow, quick;
+  bool opened = false, begun = false;
+  slow.opens = [&] {
+    slow.record.change([&] { begun = true; });
+    slow.record.await([&] { return opened; });
+  };
+  std::thread opens([&] { EXPECT_EQ(Domain::of(&slow.table, {}).use_count(), 1); });
+  slow.record.await([&] { return begun; });
+  const auto domain = Domain::of(&quick.table, {});
+  EXPECT_EQ(Domain::of(&quick.table, {}), domain);
+  slow.record.change([&] { opened = true; });
+  opens.join();
+  EXPECT_FALSE(slow.record.late) << "the second domain has waited for the first one";
+}
+
 TEST(Memory, ARegistrationThatTakesLongHoldsUpNoOtherOne) {
   Slow slow;
   Recorder& record = slow.record;

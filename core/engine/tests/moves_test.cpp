@@ -123,21 +123,61 @@ TEST(Moves, OfWhichTheFastestIsTaken) {
       return (m.direct ? 4u : m.stream_slots ? 1u : 0u) + (m.direct ? m.stream_results : 2u * m.stream_results);
     };
     uint32_t direct = 0;
-    for (int k = 0; k < 26; ++k) {
-      const core::Moves moves = trial.next();
+    // Two plans of different sizes in turn: their first launches and each way's first do not count.
+    for (uint64_t k = 0; k < 28; ++k) {
+      const uint64_t before = k < 4 ? k / 2 : 2 + k, bytes = (3u + k % 2) << 18;
+      const core::Moves moves = trial.next(before);
       direct += moves.direct;
-      trial.report(k < 2 || k % 2 == 0 ? 5 : number(moves) == best ? 10 : 20);  // such do not count
+      EXPECT_FALSE(trial.next(0).direct) << "a new plan takes no part";
+      trial.report(before, (k < 4 || k % 2 == 0 ? 5 : number(moves) == best ? 10 : 20) * bytes, bytes);
     }
     EXPECT_EQ(direct, 8u);
-    EXPECT_EQ(number(trial.next()), best);
+    EXPECT_EQ(number(trial.next(2)), best);
+    EXPECT_EQ(number(trial.next(0)), best) << "a new plan begins with it";
   }
   core::MoveTrial staged(1 << 20, false), small(4096, true);
   for (int k = 0; k < 30; ++k) {
-    EXPECT_FALSE(staged.next().direct);
-    EXPECT_FALSE(small.next().direct);
-    staged.report(1);
-    small.report(1);
+    EXPECT_FALSE(staged.next(k).direct);
+    EXPECT_FALSE(small.next(k).direct);
+    staged.report(k, 1, 1 << 20);
+    small.report(k, 1, 4096);
   }
+}
+
+// A way that is no faster for the bytes that it moves is not taken because the plans that tried it were smaller.
+TEST(Moves, OfPlansOfDifferentSizesAreComparedByBytes) {
+  core::MoveTrial trial(1 << 20, false);
+  for (uint64_t k = 0; k < 16; ++k) {
+    const core::Moves moves = trial.next(2);
+    const uint64_t bytes = moves.stream_slots ? 1100000 : 2000000;
+    trial.report(2, moves.stream_slots ? bytes * 3 : bytes * 2, bytes);
+  }
+  EXPECT_FALSE(trial.next(2).stream_slots);
+}
+
+// A machine changes, and trials cost: so they are made again, ever more rarely.
+TEST(Moves, AreTriedAgainEverMoreRarely) {
+  core::MoveTrial trial(1 << 20, false);
+  std::vector<int> begins;
+  bool in_slots = false;
+  for (int k = 0; k < 20000; ++k) {
+    const bool tried = trial.next(2).stream_slots;  // the slower way
+    if (tried && !in_slots && (begins.empty() || k - begins.back() > 100)) begins.push_back(k);
+    in_slots = tried;
+    trial.report(2, tried ? 20 : 10, 1);
+  }
+  ASSERT_EQ(begins.size(), 3u);
+  EXPECT_EQ(begins[1] - begins[0], 4096);
+  EXPECT_EQ(begins[2] - begins[1], 8192);
+}
+
+TEST(Moves, AreSharedByPlansLikeEachOther) {
+  core::MoveTrials trials;
+  core::MoveTrial& one = trials.of(3, 1 << 20, true);
+  EXPECT_EQ(&trials.of(3, (2 << 20) - 1, true), &one);
+  EXPECT_NE(&trials.of(3, 2 << 20, true), &one);
+  EXPECT_NE(&trials.of(4, 1 << 20, true), &one);
+  EXPECT_NE(&trials.of(3, 1 << 20, false), &one);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include <array>
 
+#include "base/failure.hpp"
+
 namespace tutti::core {
 namespace {
 
@@ -39,6 +41,24 @@ TEST(Reports, RowsOfTransfersAreFoundByAddress) {
   for (char* text : {call, device, carrier}) text[0] = '?';
   EXPECT_EQ(row_of(reports, call, device, {carrier}), row);
   EXPECT_NE(row_of(reports, send, cuda, {carrier}), row);
+}
+
+// A call whose links turn out to be others does not take the place of a later one.
+TEST(Reports, TheLastCallStaysThatWhichWasMadeLast) {
+  Reports reports(std::make_shared<FlightRecorder>(FlightRecorder::Meeting{}));
+  const auto transports = [&] { return std::string(reports.plan_facts(TUTTI_ALL_REDUCE).transports); };
+  const uint32_t ring = reports.row("all_reduce", "ring", shm), tree = reports.row("all_reduce", "tree", shm);
+  const uint32_t other = reports.row("all_reduce", "ring", tcp);
+  reports.move(TUTTI_ALL_REDUCE, 0, 0, other);
+  EXPECT_THROW(transports(), Failure) << "there was no call";
+  reports.serve(TUTTI_ALL_REDUCE, ring, 1, 11);
+  reports.move(TUTTI_ALL_REDUCE, 11, ring, other);
+  EXPECT_EQ(transports(), tcp);
+  reports.serve(TUTTI_ALL_REDUCE, ring, 1, 11);
+  reports.serve(TUTTI_ALL_REDUCE, tree, 2, 12);
+  reports.move(TUTTI_ALL_REDUCE, 11, ring, other);
+  EXPECT_EQ(transports(), shm);
+  EXPECT_EQ(reports.plan_facts(TUTTI_ALL_REDUCE).schedule_hash, 12u);
 }
 
 }  // namespace

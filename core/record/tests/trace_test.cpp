@@ -3,16 +3,29 @@
 // A tracer gets each record, or it is counted as dropped. It gets waits with their begin and end, and the clocks.
 #include "record/trace.hpp"
 
+#include <errno.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <map>
+#include <system_error>
 #include <vector>
 
+#include "../../tests/harness/real_function.hpp"
 #include "base/clock.hpp"
 #include "base/failure.hpp"
+
+namespace {
+thread_local bool no_threads = false;  // this thread can start none
+}
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* given) {
+  static constinit tutti::test::Real<decltype(pthread_create)> real("pthread_create");
+  return no_threads ? EAGAIN : (*real)(thread, attributes, run, given);
+}
 
 namespace tutti::core {
 namespace {
@@ -121,6 +134,14 @@ TEST_F(TraceTest, EachRecordIsWrittenOrCounted) {
   EXPECT_EQ(contents_.kinds[TUTTI_TRACE_STEP] + contents_.kinds[TUTTI_TRACE_LINK] + contents_.lost, steps + 1);
   EXPECT_EQ(contents_.kinds[TUTTI_TRACE_END], 1u);
   EXPECT_GE(contents_.kinds[TUTTI_TRACE_CLOCK], 2u);
+}
+
+TEST_F(TraceTest, IsClosedWhereItsThreadCannotStart) {
+  no_threads = true;
+  EXPECT_THROW(make(), std::system_error);
+  no_threads = false;
+  EXPECT_TRUE(contents_.closed);
+  EXPECT_EQ(contents_.kinds, (std::map<uint32_t, uint64_t>{{TUTTI_TRACE_CLOCK, 1}}));
 }
 
 TEST_F(TraceTest, WhatTheTracerRefusesIsCounted) {

@@ -488,8 +488,12 @@ TEST(Reductions, AreRefusedBeforeTheCallWhereADeviceDoesNotClaimThem) {
   };
   EXPECT_EQ(refused(TUTTI_FLOAT32, TUTTI_AVG), "");
   EXPECT_EQ(refused(TUTTI_INT8, TUTTI_MAX), "");
-  EXPECT_NE(refused(63, TUTTI_SUM).find(fmt::format("device {} does not reduce", tables.memory->name)),
-            std::string::npos);
+  const std::string words = fmt::format("device {} does not reduce", tables.memory->name);
+  EXPECT_NE(refused(63, TUTTI_SUM).find(words), std::string::npos);
+  for (const uint32_t beyond : {64u, 128u, 1u << 31}) {  // masks have 64 bits
+    EXPECT_NE(refused(TUTTI_FLOAT32 + beyond, TUTTI_SUM).find(words), std::string::npos) << beyond;
+    EXPECT_NE(refused(TUTTI_FLOAT32, TUTTI_SUM + beyond).find(words), std::string::npos) << beyond;
+  }
 }
 
 }  // namespace

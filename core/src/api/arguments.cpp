@@ -6,6 +6,7 @@
 #include <tutti/tutti.h>
 
 #include <algorithm>
+#include <tutti/base/bits.hpp>
 
 #include "api/guards.hpp"
 
@@ -22,10 +23,10 @@ const UserOperator* check_user_op(const UserOperators& all, const char* call, ui
     invalid(fmt::format("{}: operator {:#x} {}: make one with tutti_op_create, for each communicator", call, number,
                         all.was_there(number) ? "was freed (tutti_op_free), or is another communicator's"
                                               : "is not an operator of this communicator"));
-  if (!dtype_bytes(dtype) || op->dtypes >> dtype & 1) return op;
+  if (!dtype_bytes(dtype) || has_bit(op->dtypes, dtype)) return op;
   std::string taken;
   for (const uint32_t known : all_dtypes())
-    if (op->dtypes >> known & 1) taken += (taken.empty() ? "" : ", ") + std::string(dtype_name(known));
+    if (has_bit(op->dtypes, known)) taken += (taken.empty() ? "" : ", ") + std::string(dtype_name(known));
   invalid(fmt::format("{}: operator \"{}\" is not defined for {}: it was made for {} (tutti_op_config.dtypes)", call,
                       op->name, dtype_name(dtype), taken));
 }

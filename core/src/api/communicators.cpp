@@ -168,7 +168,7 @@ tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32
 
 tutti_status tutti_comm_split(tutti_comm* comm, const tutti_split* how, tutti_comm** part) {
   if (part) *part = nullptr;
-  return guarded(comm, [&](Communicator& c) {
+  return jointly(comm, [&](Communicator& c) {
     if (!part) invalid("split: part is NULL");
     tutti_split full{};
     if (how) {
@@ -176,7 +176,11 @@ tutti_status tutti_comm_split(tutti_comm* comm, const tutti_split* how, tutti_co
       full = tutti::known_part(*how);
     }
     SplitCall call{full.by, full.color, full.key, full.timeout_ns, full.flags, full.name ? full.name : ""};
-    if (auto made = c.split(call)) *part = new tutti_comm(std::move(made));
+    auto handle = std::make_unique<tutti_comm>(nullptr);  // behind the split there may be no memory for it
+    auto made = c.split(call);
+    if (!made) return;
+    handle->communicator = made.release();
+    *part = handle.release();
   });
 }
 

@@ -91,6 +91,22 @@ tutti_status guarded(const tutti_comm* comm, Body&& body) noexcept {
   }
 }
 
+// The same for calls in which other ranks wait for this one. All ranks share a Failure, or the call is wrong on this
+// one alone. Anything else, such as a lack of memory, ends the communicator, and the others are told.
+template <typename Body>
+tutti_status jointly(const tutti_comm* comm, Body&& body) noexcept {
+  return guarded(comm, [&](Communicator& c) {
+    try {
+      return status_of(body, c);
+    } catch (const Failure&) {
+      throw;
+    } catch (const std::exception& problem) {
+      c.give_up(problem);
+      throw;
+    }
+  });
+}
+
 // For calls that any thread may make at any time, also while another one destroys the communicator.
 template <typename Body>
 tutti_status pinned(const tutti_comm* comm, Body&& body) noexcept {

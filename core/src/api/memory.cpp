@@ -36,7 +36,7 @@ tutti_status tutti_mem_deregister(void* address) {
 
 tutti_status tutti_comm_register(tutti_comm* comm, void* address, uint64_t bytes, const tutti_window_options* options,
                                  tutti_window** window) {
-  return guarded(comm, [&](Communicator& c) {
+  return jointly(comm, [&](Communicator& c) {
     if (!window) invalid("tutti_comm_register: window is NULL, expected where to write the handle");
     const tutti_window_options known = checked("tutti_comm_register", options, TUTTI_WINDOW_ZERO_COPY);
     *window = nullptr;
@@ -44,9 +44,8 @@ tutti_status tutti_comm_register(tutti_comm* comm, void* address, uint64_t bytes
   });
 }
 tutti_status tutti_comm_deregister(tutti_comm* comm, tutti_window* window, const tutti_window_options* options) {
-  return guarded(comm, [&](Communicator& c) {
-    c.windows().remove(window, checked("tutti_comm_deregister", options).timeout_ns);
-  });
+  return jointly(
+      comm, [&](Communicator& c) { c.windows().remove(window, checked("tutti_comm_deregister", options).timeout_ns); });
 }
 tutti_status tutti_comm_window(const tutti_comm* comm, const tutti_window* window, tutti_window_facts* facts) {
   return guarded(comm, [&](Communicator& c) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <tutti/sized.hpp>
 #include <vector>
 
@@ -62,22 +61,9 @@ void add(Group& group, const tutti_message& m) {
   group.transfers.back().on_stream = static_cast<bool>(found);
 }
 
-// Other ranks wait for this one, so they are told when it has no memory for the call.
-template <typename Body>
-tutti_status transferring(tutti_comm* comm, Body&& body) noexcept {
-  return guarded(comm, [&](Communicator& c) {
-    try {
-      return body(c);
-    } catch (const std::bad_alloc&) {
-      c.out_of_memory();
-      throw;
-    }
-  });
-}
-
 tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count, uint32_t dtype, uint32_t peer,
                       uint32_t tag, const tutti_options* given, tutti_request** request) {
-  return transferring(comm, [&](Communicator& c) {
+  return jointly(comm, [&](Communicator& c) {
     const char* name = sending ? "send" : "receive";
     const tutti_options options = checked_call(name, given, request);
     Group group{c, name, options.stream};
@@ -107,7 +93,7 @@ tutti_envelope checked_envelope(const char* call, const Communicator& c, const t
 
 tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, tutti_envelope* envelope,
                          const tutti_options* given, tutti_request** request) {
-  return transferring(comm, [&](Communicator& c) {
+  return jointly(comm, [&](Communicator& c) {
     const char* name = "receive_any";
     const tutti_options options = checked_call(name, given, request);
     const tutti_envelope wanted = checked_envelope(name, c, envelope);
@@ -132,7 +118,7 @@ tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t 
 
 tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* given,
                       tutti_request** request) {
-  return transferring(comm, [&](Communicator& c) {
+  return jointly(comm, [&](Communicator& c) {
     const tutti_options options = checked_call("exchange", given, request);
     if (n && !messages) invalid(fmt::format("exchange: messages is NULL, expected {}", n));
     Group group{c, "exchange: messages", options.stream};

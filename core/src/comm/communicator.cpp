@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <new>
 #include <utility>
 
 #include "comm/ending.hpp"
@@ -67,9 +66,9 @@ void Communicator::abort(const std::string& reason) {
     base_->control().announce(rank(), TUTTI_ABORTED, reason);
 }
 
-void Communicator::out_of_memory() {
+void Communicator::give_up(const std::exception& problem) {
   const Hold hold(engine_.lock);
-  engine_.breakdown.fail(std::bad_alloc());
+  engine_.breakdown.fail(problem);
 }
 
 tutti_status Communicator::end() { return end_together(engine_, calls_.group()); }

@@ -68,8 +68,8 @@ class Communicator {
   std::unique_ptr<Communicator> split(const SplitCall& call) { return core::split(engine_, call); }
   // Any thread. `reason` goes on after "rank 3 ": "aborted: ...".
   void abort(const std::string& reason);
-  // There is no memory for a call that others wait for: ends the communicator on all ranks.
-  void out_of_memory();
+  // This rank alone cannot go on with a call that others wait for: ends the communicator on all ranks.
+  void give_up(const std::exception& problem);
   // Collective: all ranks meet once more, so that nothing sent is lost. To be called before destruction.
   tutti_status end();
   // Any thread: what has broken the communicator, also where only the control plane knows it yet.

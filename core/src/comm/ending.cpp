@@ -129,11 +129,15 @@ std::optional<Cause> Ending::compare() const {
     if (failure.status != TUTTI_TIMEOUT) throw;
     be_late(failure);
   }
-  const auto other = std::ranges::find_if(all, [](const std::string& word) { return !called_before_end(word); });
-  if (other != all.end())
-    return Cause{TUTTI_MISMATCH, static_cast<uint32_t>(other - all.begin()),
-                 fmt::format("is in {}, rank {} in {}: all ranks must make the same calls",
-                             decode<JointWord>(*other, "its word at the end").call, base_.rank(), destroy_call)};
+  for (uint32_t r = 0; r < all.size(); ++r) {
+    const std::string what = fmt::format("rank {}'s word at the end", r);
+    const auto word = decode<JointWord>(all[r], what.c_str());
+    if (word.call != destroy_call)
+      return Cause{TUTTI_MISMATCH, r,
+                   fmt::format("is in {}, rank {} in {}: all ranks must make the same calls", word.call, base_.rank(),
+                               destroy_call)};
+    (void)decode<Called>(word.bytes, what.c_str());
+  }
   const auto odd = std::ranges::find_if(all, [&](const std::string& word) { return word != all.front(); });
   if (odd == all.end()) return std::nullopt;
   std::vector<std::optional<CallReport>> reports;
@@ -212,7 +216,11 @@ tutti_status end_together(ProgressEngine& engine, std::optional<size_t> open_gro
       trace->link(row.peer, row.transport, row.sent_bytes, row.received_bytes);
   if (Streams* const streams = engine.streams.get()) {
     engine.waiter.until([streams] { return !streams->oldest(); });
-    streams->end(false);  // before the ranks meet: then all have unmapped what belongs to others
+    try {
+      streams->end(false);  // before the ranks meet: then all have unmapped what belongs to others
+    } catch (const std::exception& problem) {
+      breakdown.fail(problem);
+    }
   }
   const auto left = [&](const std::string& what) {
     if (breakdown.error() == TUTTI_OK)

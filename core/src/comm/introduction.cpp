@@ -103,7 +103,7 @@ std::vector<const Table*> common(const std::vector<const Table*>& own, const Off
             TUTTI_MISMATCH,
             fmt::format("algorithm {} comes from plugin {} on rank 0 and from {} on rank {}: all ranks need the same "
                         "plugin, and the same files where it reads any",
-                        table->name, *first, *theirs, r));
+                        table->name, printable(*first, longest_message), printable(*theirs, longest_message), r));
     }
     if (having == offers.size()) everywhere.push_back(table);
   }
@@ -151,7 +151,7 @@ std::shared_ptr<const Tuning> common_tuning(const Offers& offers, std::shared_pt
   } catch (const std::runtime_error& wrong) {
     throw Failure(TUTTI_MISMATCH, fmt::format("rank 0's tuning file (TUTTI_TUNING): {}; all ranks need the plugins "
                                               "whose algorithms it names",
-                                              wrong.what()));
+                                              printable(wrong.what(), longest_message)));
   }
 }
 
@@ -178,7 +178,8 @@ Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceM
     for (size_t i = 0; i < mine.size(); ++i)
       if (theirs[i] != first[i])
         throw Failure(TUTTI_MISMATCH, fmt::format("the ranks disagree about {}: rank 0 has {}, rank {} has {}",
-                                                  first[i].name, first[i].value, r, theirs[i].value));
+                                                  first[i].name, printable(first[i].value, longest_message), r,
+                                                  printable(theirs[i].value, longest_message)));
     reader(offers[r]);
     reader.end();
   }

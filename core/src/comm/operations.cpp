@@ -69,8 +69,10 @@ void Operations::record_end(const tutti_request& request, tutti_status status) {
 void Operations::complete(tutti_request& request, tutti_status status) {
   record_end(request, status);
   if (const auto* collective = std::get_if<HostCollective>(&request.kind)) {
-    if (collective->timed && status == TUTTI_OK) collective->plan->moves.report(ticks() - request.begin_ticks);
-    --collective->plan->pins;
+    Plan& plan = *collective->plan;
+    if (collective->timed && status == TUTTI_OK)
+      plan.moves->report(plan.launches - 1, ticks() - request.begin_ticks, plan.call_bytes);
+    --plan.pins;
     if (Window& window = window_of(request); window.running == &request) window.running = nullptr;
   }
   request.status = status;
@@ -227,9 +229,10 @@ void Operations::settle_transports(Plan& plan) {
   std::string transports = transports_of(plan);
   if (transports == plan.transports) return;
   plan.transports = std::move(transports);
+  const uint32_t before = plan.service;
   plan.service = reports_.row(collective_name(plan.shape.collective), plan.algorithm, plan.transports);
-  reports_.serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
-  try_moves(plan);
+  reports_.move(plan.shape.collective, plan.schedule_hash, before, plan.service);
+  plan.moves = nullptr;
 }
 
 // Launches a collective when its window is free and its links are there.
@@ -251,9 +254,10 @@ bool Operations::launch(tutti_request& request) {
   }
   Trace* const trace = reports_.recorder().trace();
   window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
+  if (!plan.moves) plan.moves = &trials_.of(plan.service, plan.call_bytes, sends_by_reference(plan));
   const HostBuffers& buffers = collective.buffers;
-  window.execution.launch(plan, collective.mark, buffers.in, buffers.out, base_.fabric.ports(), plan.moves.next(),
-                          memory_windows_, buffers.factor);
+  window.execution.launch(plan, collective.mark, buffers.in, buffers.out, base_.fabric.ports(),
+                          plan.moves->next(plan.launches++), memory_windows_, buffers.factor);
   window.running = &request;
   collective.launched = true;
   return true;

@@ -162,6 +162,7 @@ class Operations {
   CallCheck& call_check_;
   const WindowList& memory_windows_;
   std::vector<Window> windows_;
+  MoveTrials trials_;
   uint64_t next_sequence_ = 0;
   uint64_t pending_ = 0;
   tutti_request direct_;

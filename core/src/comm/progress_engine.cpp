@@ -149,8 +149,9 @@ bool ProgressEngine::advance_all() {
   const bool in_streams = streams && streams->pending();
   if (in_streams) moved |= streams->advance();
   moved |= progress_ports(point_to_point.active() || in_streams || !operations.all_launched());
-  if (point_to_point.replies()) moved |= advance_transfers();
-  return moved;
+  if (!point_to_point.replies()) return moved;
+  moved |= advance_transfers();
+  return progress_ports(false) || moved;  // begins what that has posted
 }
 
 void ProgressEngine::look(bool waits) {

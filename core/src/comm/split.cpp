@@ -87,9 +87,10 @@ void require_one_name(const std::vector<Word>& all, const std::vector<uint32_t>&
                                                 members[0], first, r, other));
 }
 
-// All ranks of this communicator meet once more, for all that are split from it.
-void grow_trunk(ProgressEngine& engine, const std::string& place, const Patience& patience) {
-  Foundation& base = engine.base;
+// All ranks of this communicator meet once more, for all that are split from it. `place`: rank 0's word.
+void grow_trunk(ProgressEngine& engine, const std::string& place, const Patience& patience, Family& family) {
+  const Foundation& base = engine.base;
+  if (place.empty()) throw Failure(TUTTI_MISMATCH, "rank 0 names no place to meet, though the ranks have no trunk");
   Configuration meeting = base.configuration;
   meeting.all_gather = nullptr;
   meeting.joins = false;
@@ -97,25 +98,26 @@ void grow_trunk(ProgressEngine& engine, const std::string& place, const Patience
   const auto hopeless = [&engine] {
     if (const auto reported = engine.breakdown.reported())
       return fmt::format("rank {} {}", engine.base.rank(), reported->reason);
-    const auto cause = engine.base.control().first_cause();
-    return cause ? cause->text() : std::string();
+    if (const auto cause = engine.base.control().first_cause()) return cause->text();
+    // It would be here before it goes on.
+    return std::string(engine.base.control().is_awaited() ? "another rank has given up" : "");
   };
   const BackgroundProgress meanwhile;
   Deadline deadline = rest_of(patience, base.configuration);
-  base.family.trunk = Trunk::grow(meet(meeting, {0, hopeless}, deadline), deadline);
-  for (uint32_t r = 0; r < base.nranks(); ++r) base.family.ranks.push_back(r);
+  for (uint32_t r = 0; r < base.nranks(); ++r) family.ranks.push_back(r);
+  family.trunk = Trunk::grow(meet(meeting, {0, hopeless}, deadline), deadline);
 }
 
 // Of these ranks, in their order; this one is among them.
-std::unique_ptr<Communicator> make_part(const Foundation& base, const std::vector<uint32_t>& members,
-                                        const std::string& name) {
-  Part part{base.configuration, nullptr, {base.family.trunk, {}, 0, base.family.key}, members, 0};
-  for (const uint32_t member : members) part.family.ranks.push_back(base.family.ranks[member]);
+std::unique_ptr<Communicator> make_part(const Foundation& base, const Family& family,
+                                        const std::vector<uint32_t>& members, const std::string& name) {
+  Part part{base.configuration, nullptr, {family.trunk, {}, 0, family.key}, members, 0};
+  for (const uint32_t member : members) part.family.ranks.push_back(family.ranks[member]);
   // A rank is in one part of each split, so the parts of a split may have the same number on the trunk.
-  const uint64_t number = hash_text(fmt::format("{}", base.family.splits), base.common.communicator);
+  const uint64_t number = hash_text(fmt::format("{}", family.splits), base.common.communicator);
   part.id = hash_text(fmt::format("{}", part.family.ranks[0]), number);
   const auto rank = static_cast<uint32_t>(std::ranges::find(members, base.rank()) - members.begin());
-  part.bootstrap = Trunk::branch(base.family.trunk, number, part.family.ranks, rank, *base.bootstrap);
+  part.bootstrap = Trunk::branch(family.trunk, number, part.family.ranks, rank, *base.bootstrap);
   Configuration& settings = part.configuration;
   settings.name = name;
   settings.rank = rank;
@@ -183,15 +185,16 @@ std::unique_ptr<Communicator> split(ProgressEngine& engine, const SplitCall& cal
   const auto all = decode_all<Word>(engine.meetings.gather(meeting, encode(mine)), "word in tutti_comm_split");
   require_alike(all);
   ++base.family.splits;
+  Family family = base.family;  // the communicator's once all ranks have the trunk
   std::unique_ptr<Communicator> part;
   Verdict verdict;
   try {
-    if (!base.family.trunk) grow_trunk(engine, all[0].place, patience);
+    if (!family.trunk) grow_trunk(engine, all[0].place, patience, family);
     std::string label;
     const std::vector<uint32_t> members = members_of(all, base.topology, base.rank(), &label);
     require_one_name(all, members);
     if (!members.empty())
-      part = make_part(base, members,
+      part = make_part(base, family, members,
                        call.name.empty() ? fmt::format("{}.{}:{}", base.name(), base.family.splits, label) : call.name);
   } catch (const std::exception& problem) {
     const Failure failure = failure_of(problem);
@@ -206,16 +209,28 @@ std::unique_ptr<Communicator> split(ProgressEngine& engine, const SplitCall& cal
   patience.grant(last_word_ns);
   try {
     verdicts = decode_all<Verdict>(engine.meetings.gather(meeting, encode(verdict)), "word in tutti_comm_split");
-  } catch (const Failure&) {
+  } catch (const std::exception&) {
     go_back("did not get it, since the communicator that was split ended meanwhile");
     throw;
   }
-  if (const auto bad = std::ranges::find_if(verdicts, [](const Verdict& one) { return one.status < 0; });
-      bad != verdicts.end()) {
+  // Those that have given up since another one has say TUTTI_PEER_FAILED.
+  auto bad = std::ranges::find_if(verdicts,
+                                  [](const Verdict& one) { return one.status < 0 && one.status != TUTTI_PEER_FAILED; });
+  if (bad == verdicts.end()) bad = std::ranges::find_if(verdicts, [](const Verdict& one) { return one.status < 0; });
+  if (bad != verdicts.end()) {
     go_back("went back, since another rank could not make its part");
     throw Failure(bad->status, fmt::format("tutti_comm_split: rank {} {}", bad - verdicts.begin(), bad->error));
   }
-  if (part && !base.common.collectives.empty()) part->base().make_natives(rest_of(patience, base.configuration));
+  base.family = std::move(family);
+  if (!part || base.common.collectives.empty()) return part;
+  try {
+    part->base().make_natives(rest_of(patience, base.configuration));
+  } catch (const std::exception& problem) {  // the other members have theirs
+    const Failure failure = failure_of(problem);
+    part->base().bootstrap->announce_failure(failure.status, "could not make its part: " + failure.text);
+    go_back("could not make its part");
+    throw;
+  }
   return part;
 }
 

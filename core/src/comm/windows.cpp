@@ -121,7 +121,8 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
       mine.staged = base_.fabric.register_window(*window);
     else
       mine.staged = window->staged.empty() ? why_staged() : window->staged;
-  } catch (const Failure& failure) {
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
     mine.status = failure.status;
     mine.error = failure.text;
   }

@@ -10,9 +10,13 @@
 #include <string>
 #include <thread>
 
+#include "../../tests/harness/scarce_memory.hpp"
+
 namespace tutti::core {
 namespace {
 
+constexpr std::chrono::microseconds no_time(0);
+constexpr std::chrono::seconds one_minute(60);
 uint32_t current_device = 0;
 
 struct Ranks {
@@ -83,6 +87,37 @@ TEST(LocalRendezvous, RanksAreCapturedTogether) {
   }
 }
 
+// The rank that comes last has no memory left for the words in which the others would hear why not.
+TEST(LocalRendezvous, ATurnEndsWithoutMemory) {
+  Ranks ranks;
+  const Shape other{0, TUTTI_BARRIER};
+  const std::function<void()> meanwhile = [] {};
+  DeviceTables device;
+  device.memory = &ranks.memory;
+  device.executor = &ranks.executor;
+  bool ran_out = true;
+  for (int64_t n = 0; ran_out; ++n) {
+    LocalRendezvous meeting({0, 1});
+    const uint64_t turn = meeting.arrive({&ranks.launches[0], device, ranks.all_reduce, &meanwhile});
+    test::failed = false;
+    test::lasts = true;
+    test::allocations_left = n;
+    bool came = true;
+    try {
+      meeting.arrive({&ranks.launches[1], device, other, &meanwhile});
+    } catch (const std::bad_alloc&) {
+      came = false;
+    }
+    test::allocations_left = -1;
+    test::lasts = false;
+    ran_out = test::failed;
+    EXPECT_FALSE(meeting.issuer()) << "allocation " << n;
+    if (came) EXPECT_THROW(meeting.passed(turn, no_time), std::exception) << "allocation " << n;
+    EXPECT_TRUE(meeting.leave(1, {TUTTI_NO_RESOURCES, "is out of memory"}, no_time));
+    EXPECT_THROW(meeting.passed(turn, no_time), std::exception) << "allocation " << n;
+  }
+}
+
 TEST(LocalRendezvous, TheDefaultStreamIsThatOfTheLastToCome) {
   Ranks ranks;
   for (StreamLaunch& launch : ranks.launches) launch.device = 1;
@@ -94,9 +129,6 @@ TEST(LocalRendezvous, TheDefaultStreamIsThatOfTheLastToCome) {
             std::string::npos)
       << text;
 }
-
-constexpr std::chrono::microseconds no_time(0);
-constexpr std::chrono::seconds one_minute(60);
 
 TEST(LocalRendezvous, MessagesOfAPairAreTakenInTheirOrder) {
   LocalRendezvous meeting({0, 1, 2});

@@ -2,6 +2,7 @@
 //
 // An address that lies in a window is not enough: the memory there may have been freed and other memory may have come
 // to the same address, which peers do not have mapped.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <tutti/registry.h>
 
@@ -140,6 +141,58 @@ TEST(WindowPlaces, WordsOfPeersAreCheckedBeforeUse) {
   refused(encode(words), "buffer");
   words.refusal = "two\nlines";
   refused(encode(words), "refusal");
+}
+
+// Rank 1 says where the messages lie that rank 0 reads in place.
+TEST(WindowPlaces, MessagesOfPeersLieInTheirBuffers) {
+  Rank rank;
+  Schedule schedule;
+  const Shape all_reduce{count, TUTTI_ALL_REDUCE, TUTTI_FLOAT32, TUTTI_SUM};
+  Plan bound = rank.planner.plan(all_reduce, true, UINT64_MAX, schedule);
+  const StreamPlan plan =
+      bind_stream_plan(std::move(bound), std::move(schedule), [](uint32_t, bool) { return Windows::way(); });
+  constexpr uint64_t scratch = 512;
+  const auto taken = [&](const std::vector<Settlement>& all, const WindowPlaces& places) {
+    return table_of(plan, 0, all, places, [](uint32_t) { return scratch; });
+  };
+  WindowPlaces in_both;
+  in_both.in.window = in_both.out.window = rank.windows[0].get();
+  std::vector<Settlement> all(2);
+  for (const StreamTraffic& way : plan.traffic)
+    for (uint32_t number = 0; number < way.sizes.size() && !way.outgoing; ++number)
+      all[1].sent.push_back({0, way.lane, number, TUTTI_BUFFER_IN, 0, way.sizes[number]});
+  ASSERT_FALSE(all[1].sent.empty());
+  EXPECT_EQ(taken(all, in_both)->incoming.size(), plan.traffic.size());
+
+  const auto refused = [&](const std::function<void(WindowMessage&)>& change, const WindowPlaces& places,
+                           const std::string& words) {
+    std::vector<Settlement> changed = all;
+    change(changed[1].sent.back());
+    try {
+      taken(changed, places);
+      ADD_FAILURE() << "it was taken, not: " << words;
+    } catch (const Failure& failure) {
+      EXPECT_EQ(failure.status, TUTTI_MISMATCH);
+      EXPECT_EQ(failure.text.find("rank 1 sends " + words), 0u) << failure.text;
+    }
+  };
+  const uint64_t bytes = all[1].sent.back().bytes;
+  ASSERT_GT(bytes, scratch);
+  const auto beyond = [&](uint64_t offset, uint64_t room) {
+    return fmt::format("{} bytes at {} of a buffer that has {}", bytes, offset, room);
+  };
+  const uint64_t whole = plan.plan.in_bytes, end = whole - bytes;
+  all[1].sent.back().offset = end;
+  EXPECT_NO_THROW(taken(all, in_both));
+  for (const uint64_t offset : {end + 1, whole, whole + 1, UINT64_MAX - bytes + 1, UINT64_MAX})
+    for (const uint32_t buffer : {TUTTI_BUFFER_IN, TUTTI_BUFFER_OUT})
+      refused([&](WindowMessage& m) { m.offset = offset, m.buffer = buffer; }, in_both, beyond(offset, whole));
+  refused([](WindowMessage& m) { m.offset = 0, m.buffer = TUTTI_BUFFER_SCRATCH; }, in_both, beyond(0, scratch));
+  refused([](WindowMessage& m) { m.offset = 0; }, {}, beyond(0, 0));  // the call's IN is in no window
+  refused([](WindowMessage& m) { ++m.number; }, in_both, "other messages than this rank receives");
+  refused([](WindowMessage& m) { ++m.lane; }, in_both, "other messages than this rank receives");
+  refused([](WindowMessage& m) { ++m.peer; }, in_both, "other messages than this rank receives");
+  refused([](WindowMessage& m) { --m.bytes; }, in_both, "other messages than this rank receives");
 }
 
 }  // namespace

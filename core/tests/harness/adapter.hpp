@@ -112,34 +112,31 @@ inline std::byte* find(const Region& region, const void* data, uint64_t bytes) {
   return at <= region.bytes && bytes <= region.bytes - at ? region.mapped + region.offset + at : nullptr;
 }
 
-inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
-  for (*accepted = 0; *accepted < n; ++*accepted) {
-    tutti_transfer transfer = transfers[*accepted];
-    const auto* region = reinterpret_cast<const Region*>(transfer.region);
-    transfer.region = nullptr;
-    std::unique_ptr<Landing> landing;
-    if (region && region->mapped) {
-      std::byte* place = find(*region, transfer.data, transfer.bytes);
-      if (!place || transfer.flags & TUTTI_TRANSFER_INLINE)
-        return fail(TUTTI_INVALID_ARGUMENT, "adapter: INLINE, or outside of its region");
-      transfer.data = place;
-      if (transfer.kind == TUTTI_TRANSFER_RECV && settings.needs_flush) {
-        landing = std::make_unique<Landing>(Landing{place, std::vector<std::byte>(transfer.bytes)});
-        transfer.data = landing->bytes.data();
-      }
+inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* given) {
+  tutti_transfer transfer = *given;
+  const auto* region = reinterpret_cast<const Region*>(transfer.region);
+  transfer.region = nullptr;
+  std::unique_ptr<Landing> landing;
+  if (region && region->mapped) {
+    std::byte* place = find(*region, transfer.data, transfer.bytes);
+    if (!place || transfer.flags & TUTTI_TRANSFER_INLINE)
+      return fail(TUTTI_INVALID_ARGUMENT, "adapter: INLINE, or outside of its region");
+    transfer.data = place;
+    if (transfer.kind == TUTTI_TRANSFER_RECV && settings.needs_flush) {
+      landing = std::make_unique<Landing>(Landing{place, std::vector<std::byte>(transfer.bytes)});
+      transfer.data = landing->bytes.data();
     }
-    uint32_t one = 0;
-    const tutti_status status = tcp->post(endpoint, &transfer, 1, &one);
-    if (status < 0 || !one) return status;
-    if (landing) {
-      const std::lock_guard lock(mutex);
-      landings[{transfer.link, transfers[*accepted].data}] = std::move(landing);
-    }
-    auto& count = !region          ? counters.unregistered_bytes
-                  : region->mapped ? counters.device_bytes
-                                   : counters.host_region_bytes;
-    count += transfer.bytes;
   }
+  const tutti_status status = tcp->post(endpoint, &transfer);
+  if (status != TUTTI_OK) return status;
+  if (landing) {
+    const std::lock_guard lock(mutex);
+    landings[{transfer.link, given->data}] = std::move(landing);
+  }
+  auto& count = !region          ? counters.unregistered_bytes
+                : region->mapped ? counters.device_bytes
+                                 : counters.host_region_bytes;
+  count += transfer.bytes;
   return TUTTI_OK;
 }
 

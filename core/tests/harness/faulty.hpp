@@ -24,6 +24,7 @@ inline std::atomic<bool> holds_back{false};      // nothing arrives for now
 inline std::atomic<bool> cannot_connect{false};  // connecting times out
 inline std::atomic<bool> loses_peers{false};     // posting a receive fails: the peer is gone
 inline std::atomic<bool> has_lost{false};        // ... and has done so
+inline thread_local uint32_t not_begun = 0;      // transfers that this thread has posted since the last progress
 
 // The endpoints of some ranks, a bit for each, cannot connect with anybody: of this status.
 inline std::atomic<uint32_t> refusers{0};
@@ -52,6 +53,7 @@ inline tutti_status refuse(const char* what) {
 
 inline tutti_status progress(tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity, uint32_t* n) {
   *n = 0;
+  not_begun = 0;
   if (holds_back) return TUTTI_OK;
   const tutti_status status = tcp->progress(endpoint, completions, capacity, n);
   if (status < 0) return status;
@@ -66,10 +68,9 @@ inline tutti_status progress(tutti_endpoint* endpoint, tutti_completion* complet
   return status;
 }
 
-inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
-  if (!loses_peers || n == 0 || transfers[0].kind != TUTTI_TRANSFER_RECV)
-    return tcp->post(endpoint, transfers, n, accepted);
-  *accepted = 0;
+inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfer) {
+  not_begun += !(transfer->flags & TUTTI_TRANSFER_INLINE);
+  if (!loses_peers || transfer->kind != TUTTI_TRANSFER_RECV) return tcp->post(endpoint, transfer);
   has_lost = true;
   return TUTTI_PEER_FAILED;
 }

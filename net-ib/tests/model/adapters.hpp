@@ -74,6 +74,7 @@ void fail_a_queue_pair(const std::string& adapter);
 
 struct Counts {
   uint64_t packets = 0;         // sent, of 1 KiB
+  uint64_t doorbells = 0;       // calls that posted requests to send
   uint64_t sends = 0;           // requests carried out
   uint64_t bytes = 0;           // sent
   uint64_t not_ready = 0;       // requests that found no receive request

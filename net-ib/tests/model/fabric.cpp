@@ -135,6 +135,7 @@ void Fabric::complete(QueuePair& qp, const QueuePair::Request& request, ibv_wc_s
 
 int Fabric::post(QueuePair& qp, ibv_send_wr* requests, ibv_send_wr** bad) {
   const auto now = Clock::now();
+  ++qp.device->counts.doorbells;
   for (ibv_send_wr* wr = requests; wr; wr = wr->next) {
     *bad = wr;
     if (qp.device->fatal || std::exchange(qp.device->manners.refuses_a_send, false)) return EIO;

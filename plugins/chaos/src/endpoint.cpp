@@ -63,32 +63,22 @@ tutti_status Endpoint::hand_over_late() {
   return TUTTI_OK;
 }
 
-tutti_status Endpoint::post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
-  for (; *accepted < n; ++*accepted) {
-    const tutti_transfer& transfer = transfers[*accepted];
-    bool taken = false;
-    const tutti_status status = post_one(static_cast<Link&>(link_of(transfer)), transfer, &taken);
-    if (!taken) return status;
-  }
-  return TUTTI_OK;
-}
-
-tutti_status Endpoint::post_one(Link& link, const tutti_transfer& transfer, bool* taken) {
-  if (stopped_ || breaking_.contains(link.peer)) return TUTTI_OK;
+tutti_status Endpoint::post(const tutti_transfer& transfer) {
+  auto& link = static_cast<Link&>(link_of(transfer));
+  if (stopped_ || breaking_.contains(link.peer)) return TUTTI_AGAIN;
   // The wrapped transport explains what it refuses for good.
-  if (transfer.kind == TUTTI_TRANSFER_SEND && transfer.lane < lanes) return send(link, transfer, taken);
-  return forward(transfer, {}, false, taken);
+  if (transfer.kind == TUTTI_TRANSFER_SEND && transfer.lane < lanes) return send(link, transfer);
+  return forward(transfer, {}, false);
 }
 
-tutti_status Endpoint::send(Link& link, const tutti_transfer& transfer, bool* taken) {
+tutti_status Endpoint::send(Link& link, const tutti_transfer& transfer) {
   Link::Lane& lane = link.lanes_[transfer.lane];
-  if (!link.flush(transfer.lane) || !link.may_leave(transfer.lane, transfer.bytes, true)) return TUTTI_OK;
+  if (!link.flush(transfer.lane) || !link.may_leave(transfer.lane, transfer.bytes, true)) return TUTTI_AGAIN;
   const Link::Verdict verdict = *lane.verdict;
   const bool quiet = transfer.flags & TUTTI_TRANSFER_INLINE;
   const auto* data = static_cast<const char*>(transfer.data);
   tutti_status status = TUTTI_OK;
   if (verdict.lose) {
-    *taken = true;
     Held made;
     made.completion.kind = TUTTI_COMPLETION_TRANSFER;
     made.completion.peer = link.peer;
@@ -102,9 +92,9 @@ tutti_status Endpoint::send(Link& link, const tutti_transfer& transfer, bool* ta
       instead.assign(data, data + transfer.bytes);
       link.flip(instead.data(), instead.size());
     }
-    status = forward(transfer, std::move(instead), false, taken);
+    status = forward(transfer, std::move(instead), false);
   }
-  if (!*taken) return status;
+  if (status != TUTTI_OK) return status;
   lane.verdict.reset();
   if (verdict.duplicate) {
     lane.extras.push_back({{data, data + transfer.bytes}, transfer.mark});
@@ -114,7 +104,7 @@ tutti_status Endpoint::send(Link& link, const tutti_transfer& transfer, bool* ta
 }
 
 // Posts to the wrapped transport under a cookie of our own. Without a buffer the caller's bytes are sent.
-tutti_status Endpoint::forward(const tutti_transfer& transfer, std::vector<char> buffer, bool silent, bool* taken) {
+tutti_status Endpoint::forward(const tutti_transfer& transfer, std::vector<char> buffer, bool silent) {
   tutti_transfer inner = transfer;
   const uint64_t id = next_record_++;
   Record& record = records_[id];
@@ -124,10 +114,8 @@ tutti_status Endpoint::forward(const tutti_transfer& transfer, std::vector<char>
     inner.region = nullptr;
   }
   inner.cookie = id;
-  uint32_t accepted = 0;
-  const tutti_status status = Interposer::Endpoint::post(&inner, 1, &accepted);
-  *taken = accepted == 1;
-  if (!*taken || (transfer.flags & TUTTI_TRANSFER_INLINE)) records_.erase(id);
+  const tutti_status status = Interposer::Endpoint::post(inner);
+  if (status != TUTTI_OK || (transfer.flags & TUTTI_TRANSFER_INLINE)) records_.erase(id);
   return status;
 }
 

@@ -31,7 +31,7 @@ class Endpoint final : public Interposer::Endpoint {
   ~Endpoint() override;
 
   tutti_status receive_pair(uint32_t peer, const void* data, uint64_t bytes) override;
-  tutti_status post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) override;
+  tutti_status post(const tutti_transfer& transfer) override;
   tutti_status progress(tutti_completion* completions, uint32_t capacity, uint32_t* n) override;
   tutti_status fail_peer(uint32_t peer) override;
   tutti_status abort() override;
@@ -60,9 +60,8 @@ class Endpoint final : public Interposer::Endpoint {
     Clock::time_point due;
   };
   tutti_status hand_over_late();
-  tutti_status post_one(Link& link, const tutti_transfer& transfer, bool* taken);
-  tutti_status send(Link& link, const tutti_transfer& transfer, bool* taken);
-  tutti_status forward(const tutti_transfer& transfer, std::vector<char> buffer, bool silent, bool* taken);
+  tutti_status send(Link& link, const tutti_transfer& transfer);
+  tutti_status forward(const tutti_transfer& transfer, std::vector<char> buffer, bool silent);
   void pull();
   void keep(const tutti_completion& completion);
   void hold_back(Held& held, const Occasion& occasion);

@@ -73,7 +73,9 @@ bool Link::flush(uint32_t number) {
       transfer.kind = TUTTI_TRANSFER_SEND;
       transfer.bytes = bytes.size();
       transfer.mark = mark;
-      if (chaos().forward(transfer, bytes, true, &taken) < 0) lane.extras.clear();
+      const tutti_status status = chaos().forward(transfer, bytes, true);
+      taken = status == TUTTI_OK;
+      if (status < 0) lane.extras.clear();
     }
     if (!taken) {
       chaos().restless_ = true;

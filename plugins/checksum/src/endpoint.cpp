@@ -16,23 +16,14 @@ Endpoint::Peer& Endpoint::peer_of(uint32_t peer) {
   return found;
 }
 
-tutti_status Endpoint::post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
-  for (; *accepted < n; ++*accepted) {
-    bool taken = false;
-    const tutti_status status = post_one(transfers[*accepted], &taken);
-    if (!taken) return status;
-  }
-  return TUTTI_OK;
-}
-
-tutti_status Endpoint::post_one(const tutti_transfer& transfer, bool* taken) {
+tutti_status Endpoint::post(const tutti_transfer& transfer) {
   if (transfer.lane >= lanes || (transfer.kind != TUTTI_TRANSFER_SEND && transfer.kind != TUTTI_TRANSFER_RECV))
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "checksum: no lane " + std::to_string(transfer.lane) + " or no kind " +
                                                  std::to_string(transfer.kind));
   const uint32_t peer = link_of(transfer).peer;
   Way& way = peer_of(peer).lanes[transfer.lane];
   const bool sends = transfer.kind == TUTTI_TRANSFER_SEND;
-  if (sends && !way.waiting.empty()) return TUTTI_OK;
+  if (sends && !way.waiting.empty()) return TUTTI_AGAIN;
   const uint64_t id = next_record_++;
   Record& record = records_[id];
   record.transfer = transfer;
@@ -40,20 +31,19 @@ tutti_status Endpoint::post_one(const tutti_transfer& transfer, bool* taken) {
   record.silent = (transfer.flags & TUTTI_TRANSFER_INLINE) != 0;
   record.message = sends ? sealed_copy(transfer.data, transfer.bytes, way.sent)
                          : std::make_unique_for_overwrite<std::byte[]>(transfer.bytes + seal_bytes);
-  const tutti_status status = hand_over(id, taken);
-  const bool waits = sends && !*taken && !record.silent && status >= 0;
-  if (*taken && sends) ++way.sent;
-  if (!*taken && !waits) records_.erase(id);
+  const bool silent = record.silent;
+  const tutti_status status = hand_over(id);
+  const bool waits = sends && status == TUTTI_AGAIN && !silent;
+  if (status != TUTTI_OK && !waits) records_.erase(id);
+  if (sends && (waits || status == TUTTI_OK)) ++way.sent;
   if (!waits) return status;
-  ++way.sent;
   // It is sealed already: it waits here, and those behind it outside.
   way.waiting.push_back(id);
   ++waiting_;
-  *taken = true;
   return TUTTI_OK;
 }
 
-tutti_status Endpoint::hand_over(uint64_t id, bool* taken) {
+tutti_status Endpoint::hand_over(uint64_t id) {
   Record& record = records_.at(id);
   tutti_transfer inner_transfer = record.transfer;
   inner_transfer.link = link(record.peer)->inner();
@@ -63,10 +53,8 @@ tutti_status Endpoint::hand_over(uint64_t id, bool* taken) {
   inner_transfer.flags = inlined ? TUTTI_TRANSFER_INLINE : 0;
   inner_transfer.region = nullptr;
   inner_transfer.cookie = id;
-  uint32_t accepted = 0;
-  const tutti_status status = api().post(inner(), &inner_transfer, 1, &accepted);
-  *taken = accepted == 1;
-  if (*taken && inlined) records_.erase(id);
+  const tutti_status status = api().post(inner(), &inner_transfer);
+  if (status == TUTTI_OK && inlined) records_.erase(id);
   return status;
 }
 
@@ -76,9 +64,8 @@ void Endpoint::hand_over_waiting() {
     for (Way& way : peer.lanes)
       while (!way.waiting.empty()) {
         const uint64_t id = way.waiting.front();
-        bool taken = false;
-        const tutti_status status = hand_over(id, &taken);
-        if (!taken && status >= 0) break;
+        const tutti_status status = hand_over(id);
+        if (status == TUTTI_AGAIN) break;
         if (status < 0) {
           tutti_completion ended{};
           ended.kind = TUTTI_COMPLETION_TRANSFER;

@@ -22,7 +22,7 @@ class Endpoint : public Interposer::Endpoint {
   Endpoint(Interposer::Domain& domain, const tutti_endpoint_config& config, tutti_endpoint* inner,
            uint64_t inner_inline_bytes);
 
-  tutti_status post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) override;
+  tutti_status post(const tutti_transfer& transfer) override;
   tutti_status progress(tutti_completion* completions, uint32_t capacity, uint32_t* n) override;
   // A sleep would leave the messages that wait here where they are.
   tutti_status arm() override { return waiting_ ? tutti_status{TUTTI_AGAIN} : Interposer::Endpoint::arm(); }
@@ -47,8 +47,7 @@ class Endpoint : public Interposer::Endpoint {
   };
   // The peer may have connected first.
   Peer& peer_of(uint32_t peer);
-  tutti_status post_one(const tutti_transfer& transfer, bool* taken);
-  tutti_status hand_over(uint64_t id, bool* taken);
+  tutti_status hand_over(uint64_t id);
   void hand_over_waiting();
   void finish(const tutti_completion& completion);
   void open_control(const tutti_completion& completion);

@@ -171,13 +171,13 @@ tutti_transfer transfer(Pair& p, uint16_t kind, void* data, uint64_t bytes, uint
   return x;
 }
 void must_post(Pair& p, const tutti_transfer& x) {
-  uint32_t accepted = 0;
-  while (accepted == 0) {
-    if (p.t->post(p.endpoint, &x, 1, &accepted) != TUTTI_OK) die("post");
+  tutti_status status;
+  while ((status = p.t->post(p.endpoint, &x)) == TUTTI_AGAIN) {
     tutti_completion c[8];
     uint32_t n;
-    if (accepted == 0) p.t->progress(p.endpoint, c, 8, &n);
+    p.t->progress(p.endpoint, c, 8, &n);
   }
+  if (status != TUTTI_OK) die("post");
 }
 void wait_one(Pair& p) {
   tutti_completion c[1];

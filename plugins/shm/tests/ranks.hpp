@@ -197,14 +197,11 @@ class Rank {
   }
   // Was it taken? An error status throws.
   bool post(const tutti_transfer& x) {
-    uint32_t accepted = 0;
-    REQUIRE(t->post(endpoint, &x, 1, &accepted) == TUTTI_OK);
-    return accepted == 1;
+    const tutti_status status = post_status(x);
+    REQUIRE(status >= 0);
+    return status == TUTTI_OK;
   }
-  tutti_status post_status(const tutti_transfer& x) {
-    uint32_t accepted = 0;
-    return t->post(endpoint, &x, 1, &accepted);
-  }
+  tutti_status post_status(const tutti_transfer& x) { return t->post(endpoint, &x); }
   void post_soon(const tutti_transfer& x) {
     for (const auto end = in_a_minute(); !post(x);) {
       progress();

@@ -232,11 +232,8 @@ TEST_P(Transfer, RefusesTransfersThatCanNeverBe) {
     REQUIRE(bad(Rank::transfer(link, 0, TUTTI_TRANSFER_SEND, data, 49, 0, TUTTI_TRANSFER_INLINE)));
     REQUIRE(bad(Rank::transfer(link, 0, TUTTI_TRANSFER_RECV, data, 8, 0, TUTTI_TRANSFER_INLINE)));
     REQUIRE(bad(Rank::transfer(link, 0, TUTTI_TRANSFER_SEND, data, 8, 0, 2)));
-    const tutti_transfer batch[2] = {Rank::transfer(link, 0, TUTTI_TRANSFER_RECV, data, 8, 0),
-                                     Rank::transfer(link, 9, TUTTI_TRANSFER_RECV, data, 8, 0)};
-    uint32_t accepted = 9;
-    REQUIRE(r.t->post(r.endpoint, batch, 2, &accepted) == TUTTI_OK && accepted == 1);
-    REQUIRE(r.t->post(r.endpoint, batch + 1, 1, &accepted) == TUTTI_INVALID_ARGUMENT && accepted == 0);
+    REQUIRE(r.post(Rank::transfer(link, 0, TUTTI_TRANSFER_RECV, data, 8, 0)));
+    REQUIRE(r.post_status(Rank::transfer(link, 9, TUTTI_TRANSFER_RECV, data, 8, 0)) == TUTTI_INVALID_ARGUMENT);
     REQUIRE(r.v->try_reserve(link, 0, 65537) == nullptr && r.v->try_reserve(link, 4, 8) == nullptr);
     r.meet();
   });

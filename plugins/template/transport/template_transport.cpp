@@ -220,10 +220,9 @@ struct Endpoint {
     if (!told) link.in->ended = true;  // the peer has closed its endpoint in the meantime
   }
 
-  uint32_t post(std::span<const tutti_transfer> transfers) {
+  bool post(const tutti_transfer& transfer) {
     const std::lock_guard lock(mutex);
-    return tutti::sdk::post_in_order(
-        transfers, [](const tutti_transfer& t) { return tutti::sdk::from_handle<Link>(t.link).post(t); });
+    return tutti::sdk::from_handle<Link>(transfer.link).post(transfer);
   }
 
   uint32_t progress(std::span<tutti_completion> records) {

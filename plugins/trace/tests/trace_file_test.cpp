@@ -100,6 +100,14 @@ TEST_F(TraceFileTest, ItHasItsHeaderAndItsRecordsInOrder) {
   EXPECT_EQ(contents.records, records);
 }
 
+TEST_F(TraceFileTest, ItEndsWithoutARecordOfItsEnd) {
+  TraceFile file = make();
+  const Record record = record_of('a');
+  file.write(&record, 1);
+  file.end(nullptr, 0);
+  EXPECT_EQ(read(file.path()).records, std::vector<Record>{record});
+}
+
 TEST_F(TraceFileTest, ItGrowsNoFurtherThanItMayAndHasRoomForItsEnd) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);

@@ -114,8 +114,8 @@ struct Rendezvous {
   // of arrival.
   uint32_t newcomers = 0;
   bool joins = false;
-  // id: only. The reason why some rank cannot come, from a source of the caller's; "" while all can. The thread that
-  // meets calls it now and then. nullptr: there is no such source.
+  // id: and local: only. The reason why some rank cannot come, from a source of the caller's; "" while all can. The
+  // thread that meets calls it now and then. nullptr: there is no such source.
   std::function<std::string()> obstacle = nullptr;
   AllGatherFunction all_gather = nullptr;
   void* context = nullptr;

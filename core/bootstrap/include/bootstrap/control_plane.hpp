@@ -20,6 +20,7 @@
 
 #include "base/deadline.hpp"
 #include "base/failure.hpp"
+#include "base/wire.hpp"
 #include "bootstrap/pair_ledger.hpp"
 #include "bootstrap/traffic.hpp"
 
@@ -252,7 +253,9 @@ class ControlPlane {
     std::vector<uint32_t> left;  // whose connection to it ended in order: its neighbours alone know that they had come
     std::string state;
 
-    static void fields(auto& wire, auto& answer) { wire(answer.gathers, answer.completed, answer.left, answer.state); }
+    static void fields(auto& wire, auto& answer) {
+      wire(answer.gathers, answer.completed, answer.left, RawBytes(answer.state));
+    }
   };
   using Answers = std::vector<std::optional<Answer>>;  // by rank
 

@@ -59,7 +59,7 @@ extern "C" {
 #define TUTTI_VIEW_ID "tutti.view/1"
 #define TUTTI_WAIT_FD_ID "tutti.wait_fd/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_TRANSPORT_STAMP 0x684897cfu
+#define TUTTI_TRANSPORT_STAMP 0x27c65befu
 #define TUTTI_VIEW_STAMP 0x9efe9446u
 #define TUTTI_WAIT_FD_STAMP 0x50f65135u
 
@@ -231,10 +231,11 @@ typedef struct tutti_transport {
    * TUTTI_MISMATCH. Its errors have the effect of connect's. */
   tutti_status (*receive_pair)(tutti_endpoint* endpoint, uint32_t peer, const void* data, uint64_t bytes);
 
-  /* [progress] Takes the first *accepted transfers of the batch, in order within each (link, lane, kind). Refusal of
-   * one (a full queue) ends the batch there with TUTTI_OK and *accepted < n: call again after progress. An error status
-   * means that transfers[*accepted] can never be accepted. */
-  tutti_status (*post)(tutti_endpoint* endpoint, const tutti_transfer* transfers, uint32_t n, uint32_t* accepted);
+  /* [progress] Begins a transfer, behind the earlier ones of its (link, lane, kind). `transfer` itself lives until
+   * return. TUTTI_AGAIN: it is not accepted, because there is no room now (a full queue); call again after progress. An
+   * error status means that it can never be accepted. Several posts are followed by one progress, before the core
+   * returns to the application: a transport may collect transfers that are not INLINE, and begin them all there. */
+  tutti_status (*post)(tutti_endpoint* endpoint, const tutti_transfer* transfer);
   /* [progress] Advances everything and writes at most `capacity` completions; *n is how many. An error status is of the
    * endpoint as a whole. */
   tutti_status (*progress)(tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity, uint32_t* n);

@@ -22,6 +22,32 @@ TEST(Completion, AReceiveThatTellsNoBytesIsNotTakenForAMessage) {
   faulty::hides_bytes = false;
 }
 
+// A transport may begin in progress what has been posted before it (transport.h).
+TEST(Completion, NoCallReturnsBetweenAPostAndTheNextProgress) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              const auto check = [](const char* after) { ASSERT_EQ(faulty::not_begun, 0u) << "after " << after; };
+              const uint32_t peer = 1 - comm.rank();
+              std::vector<int32_t> out(100'000, 1), in(out.size());
+              for (int i = 0; i < 20; ++i) {
+                Request received = comm.async().receive<int32_t>(in, peer);
+                check("receive");
+                Request sent = comm.async().send<int32_t>(out, peer);
+                check("send");
+                while (!received.test()) check("a test of receive");
+                check("the last test of receive");
+                while (!sent.test()) check("a test of send");
+                Request reduced = comm.async().all_reduce<int32_t>(out, in, Op::sum);
+                check("all_reduce");
+                while (!reduced.test()) check("a test of all_reduce");
+                comm.all_reduce<int32_t>(out, in, Op::sum);
+                check("a blocking all_reduce");
+              }
+              EXPECT_EQ(in.back(), 2);
+            },
+            {"faulty"});
+}
+
 // A transport may notice that a peer closes before this rank has heard why: here rank 2 aborts only then.
 TEST(Completion, AReceiveWhosePeerIsGoneNamesTheCause) {
   std::atomic<uint32_t> beyond{0};  // the barrier, of which nobody is to lose a receive

@@ -7,58 +7,9 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <cstdlib>
-#include <new>
 
 #include "../../../tests/harness/ranks.hpp"
-
-namespace {
-
-// Allocations of this thread until one fails; negative: none does.
-thread_local int64_t allocations_left = -1;
-thread_local bool lasts = false;  // all that follow fail, too
-thread_local bool failed = false;
-
-// While set, threads that the test has not started itself get no memory.
-std::atomic<bool> library_starves{false};
-thread_local bool mine = false;
-
-void* allocate(size_t bytes, size_t alignment) {
-  if (library_starves && !mine) throw std::bad_alloc();
-  if (allocations_left == 0) {
-    if (!lasts) allocations_left = -1;
-    failed = true;
-    throw std::bad_alloc();
-  }
-  if (allocations_left > 0) --allocations_left;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), std::max<size_t>(bytes, 1)) != 0)
-    throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-// Not inlined: the compiler would miss that these allocate and free alike.
-#define REPLACED [[gnu::noinline]]
-REPLACED void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-REPLACED void* operator new[](size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-REPLACED void* operator new(size_t bytes, std::align_val_t to) { return allocate(bytes, static_cast<size_t>(to)); }
-REPLACED void* operator new[](size_t bytes, std::align_val_t to) { return allocate(bytes, static_cast<size_t>(to)); }
-REPLACED void* operator new(size_t bytes, const std::nothrow_t&) noexcept try {
-  return allocate(bytes, alignof(std::max_align_t));
-} catch (const std::bad_alloc&) {
-  return nullptr;
-}
-REPLACED void* operator new[](size_t bytes, const std::nothrow_t& none) noexcept { return operator new(bytes, none); }
-REPLACED void operator delete(void* memory) noexcept { std::free(memory); }
-REPLACED void operator delete[](void* memory) noexcept { std::free(memory); }
-REPLACED void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-REPLACED void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-REPLACED void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-REPLACED void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-REPLACED void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-REPLACED void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "../../../tests/harness/scarce_memory.hpp"
 
 namespace tutti::test {
 namespace {
@@ -82,6 +33,36 @@ tutti_status exchange(tutti_comm* comm, uint32_t rank, std::vector<int64_t>& in,
   return tutti_exchange(comm, both, 2, nullptr, request);
 }
 
+// Calls in which all ranks meet.
+tutti_status register_memory(tutti_comm* comm, uint32_t, std::vector<int64_t>& in, std::vector<int64_t>&,
+                             tutti_request**) {
+  tutti_window* window = nullptr;
+  const uint64_t bytes = in.size() * sizeof in[0];
+  const tutti_status status = tutti_comm_register(comm, in.data(), bytes, nullptr, &window);
+  return status == TUTTI_OK ? tutti_comm_deregister(comm, window, nullptr) : status;
+}
+// Memory lacks once: one of two splits may fail.
+tutti_status split(tutti_comm* comm, uint32_t, std::vector<int64_t>&, std::vector<int64_t>&, tutti_request**) {
+  tutti_status statuses[2];
+  for (tutti_status& status : statuses) {
+    tutti_split how{};
+    how.struct_size = sizeof how;
+    tutti_comm* part = nullptr;
+    status = tutti_comm_split(comm, &how, &part);
+    EXPECT_EQ(part != nullptr, status == TUTTI_OK);
+    if (!part) continue;
+    status = tutti_barrier(part, nullptr, nullptr);
+    EXPECT_NE(status, TUTTI_TIMEOUT) << tutti_comm_error(part);
+    EXPECT_NE(tutti_comm_destroy(part), TUTTI_TIMEOUT) << tutti_comm_error(part);
+  }
+  EXPECT_TRUE(statuses[0] == TUTTI_OK || statuses[1] == TUTTI_OK || tutti_comm_async_error(comm) != TUTTI_OK)
+      << tutti_comm_error(comm);
+  return statuses[0] == TUTTI_OK ? statuses[1] : statuses[0];
+}
+tutti_status destroy(tutti_comm* comm, uint32_t, std::vector<int64_t>&, std::vector<int64_t>&, tutti_request**) {
+  return tutti_comm_destroy(comm);
+}
+
 struct Case {
   Call call;
   uint32_t poor;
@@ -94,6 +75,7 @@ struct Case {
 bool run_out(const Case& c, int64_t n) {
   const std::string place = fresh_place();
   std::atomic<bool> ran_out{false};
+  std::barrier both(2);  // the other rank is told before the poor one destroys the communicator
   std::vector<std::thread> threads;
   for (uint32_t r = 0; r < 2; ++r)
     threads.emplace_back([&, r] {
@@ -115,6 +97,7 @@ bool run_out(const Case& c, int64_t n) {
       EXPECT_TRUE(status != TUTTI_TIMEOUT || (c.lasts && failed) || (c.lasts && r != c.poor))
           << "rank " << r << ", allocation " << n << ": "
           << (request ? tutti_request_error(request) : tutti_comm_error(comm));
+      both.arrive_and_wait();
       tutti_request_free(request);
       tutti_comm_destroy(comm);
     });
@@ -178,6 +161,10 @@ TEST(ProgressThread, RealTimeEndsTheCallWithoutMemory) {
 INSTANTIATE_TEST_SUITE_P(Calls, OutOfMemory,
                          testing::Combine(testing::Values(all_reduce, send_or_receive, exchange), testing::Values(0, 1),
                                           testing::Values(1, 50'000), testing::Bool()));
+
+INSTANTIATE_TEST_SUITE_P(JointCalls, OutOfMemory,
+                         testing::Combine(testing::Values(register_memory, split, destroy), testing::Values(0, 1),
+                                          testing::Values(1), testing::Values(true)));
 
 }  // namespace
 }  // namespace tutti::test

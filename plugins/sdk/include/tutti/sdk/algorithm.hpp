@@ -32,6 +32,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tutti/base/bits.hpp>
 #include <tutti/sdk/plugin.hpp>
 #include <vector>
 
@@ -357,7 +358,7 @@ struct AlgorithmTable {
                   TUTTI_HAS(tutti_query, query, parameters) ? query->parameters : "",
                   TUTTI_HAS_FIELD(tutti_query, query, block_bytes) ? query->block_bytes : 0,
                   TUTTI_HAS_FIELD(tutti_query, query, topology) ? query->topology : nullptr};
-    if (q.collective >= 64 || (T::collectives >> q.collective & 1) == 0)
+    if (!has_bit(T::collectives, q.collective))
       throw refusal(TUTTI_NOT_SUPPORTED, "has no " + collective_text(q.collective));
     if constexpr (!requires { T::takes_parameters; })
       if (!q.parameters.empty())

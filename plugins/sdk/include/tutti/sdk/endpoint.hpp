@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The common parts of transports' endpoints: taking transfers in order, naming one that is refused, and telling two
-// ranks that are set up differently.
+// The common parts of transports' endpoints: naming a transfer that is refused, and telling two ranks that are set up
+// differently.
 #pragma once
 
 #include <tutti/plugin/transport.h>
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <tutti/sdk/plugin.hpp>
 #include <vector>
@@ -20,20 +19,6 @@ inline std::string describe(const tutti_transfer& t, uint32_t lanes) {
   return std::string(t.kind == TUTTI_TRANSFER_RECV ? "receive" : "send") + " (kind " + std::to_string(t.kind) +
          ", flags " + std::to_string(t.flags) + ") of " + std::to_string(t.bytes) + " bytes on lane " +
          std::to_string(t.lane) + " of " + std::to_string(lanes);
-}
-
-// The loop of post: how many transfers were taken. `take(t)` is false where there is no room now, and throws where `t`
-// can never be taken. What it throws leaves only when `t` is the first: the transfers before it are accepted, and post
-// cannot report both. The caller's next post begins with `t` and gets the error.
-template <typename Take>
-uint32_t post_in_order(std::span<const tutti_transfer> transfers, Take&& take) {
-  uint32_t n = 0;
-  try {
-    while (n < transfers.size() && take(transfers[n])) ++n;
-  } catch (...) {
-    if (n == 0) throw;
-  }
-  return n;
 }
 
 // Values that must be equal on two ranks.

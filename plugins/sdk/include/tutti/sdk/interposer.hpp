@@ -27,8 +27,6 @@
 #include <tutti/plugin/rails.h>
 #include <tutti/plugin/transport.h>
 
-#include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -155,20 +153,11 @@ class Interposer {
     virtual tutti_status receive_pair(uint32_t peer, const void* data, uint64_t bytes) {
       return api().receive_pair(inner_, peer, data, bytes);
     }
-    // The transfers' links are Link* (link_of). *accepted is 0 on entry.
-    virtual tutti_status post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
-      constexpr uint32_t most = 32;  // a larger batch is posted in several: refusal ends it alike
-      std::array<tutti_transfer, most> part;
-      while (*accepted < n) {
-        const uint32_t size = std::min(n - *accepted, most);
-        std::copy_n(transfers + *accepted, size, part.begin());
-        for (uint32_t i = 0; i < size; ++i) part[i].link = link_of(part[i]).inner();
-        uint32_t taken = 0;
-        const tutti_status status = api().post(inner_, part.data(), size, &taken);
-        *accepted += taken;
-        if (status != TUTTI_OK || taken < size) return status;
-      }
-      return TUTTI_OK;
+    // The transfer's link is a Link* (link_of).
+    virtual tutti_status post(const tutti_transfer& transfer) {
+      tutti_transfer of_inner = transfer;
+      of_inner.link = link_of(transfer).inner();
+      return api().post(inner_, &of_inner);
     }
     virtual tutti_status progress(tutti_completion* completions, uint32_t capacity, uint32_t* n) {
       return api().progress(inner_, completions, capacity, n);
@@ -373,9 +362,8 @@ inline void Interposer::fill_transport() {
       return status;
     });
   };
-  table_.post = [](tutti_endpoint* endpoint, const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
-    *accepted = 0;
-    return guard([&] { return from_handle<Endpoint>(endpoint).post(transfers, n, accepted); });
+  table_.post = [](tutti_endpoint* endpoint, const tutti_transfer* transfer) {
+    return guard([&] { return from_handle<Endpoint>(endpoint).post(*transfer); });
   };
   table_.progress = [](tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity, uint32_t* n) {
     *n = 0;

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
 #include <tutti/sdk/endpoint_base.hpp>
 #include <tutti/sdk/ring.hpp>
 #include <vector>
@@ -128,7 +129,7 @@ class NetworkLink {
 //   Link* link_of(uint32_t peer) const;
 //   Link* reach(uint32_t peer);                      // begins or continues to connect; nullptr: under way
 //   void check_region(const tutti_transfer&) const;  // throws where its region, or the lack of one, is wrong
-//   void advance();                                  // one round of everything; flush() is part of it
+//   void advance();                                  // one round of everything; flush() is part of it, at its end
 //   void flush();                                    // hands queued bytes to the system
 //   void give_up(uint32_t peer);                     // ends connecting with a peer
 template <typename Self, typename Link>
@@ -144,20 +145,21 @@ class NetworkEndpoint : public EndpointBase {
     if (given_up_[peer]) throw error(TUTTI_PEER_FAILED, "rank {} was given up", peer);
     return self().reach(peer);
   }
-  uint32_t post(std::span<const tutti_transfer> transfers) {
-    const uint32_t n = post_in_order(transfers, [this](const tutti_transfer& t) {
-      check(t);
-      Link& link = from_handle<Link>(t.link);
-      return t.kind == TUTTI_TRANSFER_SEND ? link.post_send(t) : link.post_receive(t);
-    });
-    self().flush();
-    return n;
+  bool post(const tutti_transfer& t) {
+    check(t);
+    Link& link = from_handle<Link>(t.link);
+    const bool accepted = t.kind == TUTTI_TRANSFER_SEND ? link.post_send(t) : link.post_receive(t);
+    if (t.flags & TUTTI_TRANSFER_INLINE) self().flush();  // all others leave together, with the next progress
+    return accepted;
   }
   uint32_t progress(std::span<tutti_completion> completions) {
     const auto announces = [this](uint32_t peer) { return self().link_of(peer)->announce(); };
     completions_.forget_batch();
     const uint32_t n = completions_.hand_over(completions, 0, announces);
-    if (!completions_.empty()) return n;  // takes in no more than it can hand over, which bounds the queue
+    if (!completions_.empty()) {  // takes in no more than it can hand over, which bounds the queue
+      self().flush();
+      return n;
+    }
     self().advance();
     return completions_.hand_over(completions, n, announces);
   }

@@ -20,8 +20,7 @@
 //       Endpoint(Domain&, const tutti_endpoint_config&);
 //       Link* connect(uint32_t peer);                                                 // nullptr: under way
 //       void receive_pair(uint32_t peer, std::string_view message);                   // optional: pair messages
-//       uint32_t post(std::span<const tutti_transfer>);                               // how many were accepted; throws
-//                                                                                     // only for the first
+//       bool post(const tutti_transfer&);                                             // false: no room now
 //       uint32_t progress(std::span<tutti_completion>);                               // how many were written
 //       void fail_peer(uint32_t peer);                                                // optional
 //       void abort();
@@ -152,9 +151,9 @@ struct TransportTable {
         from_handle<Endpoint>(endpoint).receive_pair(peer, {static_cast<const char*>(data), bytes});
     });
   }
-  static tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
-    *accepted = 0;
-    return guard([&] { *accepted = from_handle<Endpoint>(endpoint).post({transfers, n}); });
+  static tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfer) {
+    return guard(
+        [&]() -> tutti_status { return from_handle<Endpoint>(endpoint).post(*transfer) ? TUTTI_OK : TUTTI_AGAIN; });
   }
   static tutti_status progress(tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity,
                                uint32_t* n) {

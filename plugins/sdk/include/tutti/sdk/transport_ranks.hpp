@@ -210,12 +210,10 @@ class Rank {
     t.cookie = cookie;
     return t;
   }
-  // Posts one transfer; TUTTI_AGAIN when it was refused for now.
   tutti_status post(const tutti_transfer& t) {
-    uint32_t accepted = 0;
-    const tutti_status status = table().post(endpoint, &t, 1, &accepted);
+    const tutti_status status = table().post(endpoint, &t);
     if (status < 0) error = Host::error;
-    return status != TUTTI_OK ? status : accepted == 1 ? TUTTI_OK : TUTTI_AGAIN;
+    return status;
   }
   tutti_status send(uint32_t peer, uint32_t lane, const void* data, uint64_t bytes, uint64_t cookie,
                     uint16_t flags = 0) {

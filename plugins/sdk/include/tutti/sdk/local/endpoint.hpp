@@ -36,9 +36,7 @@ class Endpoint : public EndpointBase {
 
   Link* connect(uint32_t peer);
   void receive_pair(uint32_t peer, std::string_view message);
-  uint32_t post(std::span<const tutti_transfer> transfers) {
-    return post_in_order(transfers, [this](const tutti_transfer& transfer) { return take(transfer); });
-  }
+  bool post(const tutti_transfer& transfer);
   uint32_t progress(std::span<tutti_completion> completions);
   void fail_peer(uint32_t peer);
   void abort();
@@ -57,7 +55,6 @@ class Endpoint : public EndpointBase {
   FileDescriptor make_segment() const;
   std::unique_ptr<Link> make_link(typename Connector<Link>::Parts parts);
   void take_link(uint32_t peer, std::unique_ptr<Link> link) noexcept;
-  bool take(const tutti_transfer& transfer);
   uint32_t deliver_control(std::span<tutti_completion> completions);
   uint32_t deliver_ends(std::span<tutti_completion> completions);
   void read_lines();
@@ -185,10 +182,10 @@ void Endpoint<Link>::abort() {
   for (Link* link : links_) link->end(TUTTI_ABORTED, "the endpoint was aborted", false);
 }
 
-// ---- progress
+// ---- post and progress
 
 template <typename Link>
-bool Endpoint<Link>::take(const tutti_transfer& transfer) {
+bool Endpoint<Link>::post(const tutti_transfer& transfer) {
   check_shape(transfer, geometry_.slot_bytes, kInlineBytes);
   Link& link = from_handle<Link>(transfer.link);
   if (link.peer() >= nranks() || peers_[link.peer()].get() != &link)

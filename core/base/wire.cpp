@@ -16,7 +16,7 @@ std::string printable(std::string_view text, size_t most) {
   std::ranges::replace_if(words, is_control, '?');
   // Those of U+0080 to U+009F, of which one begins escape sequences.
   for (size_t at = 0; (at = words.find('\xc2', at)) != std::string::npos; ++at)
-    if (at + 1 < words.size() && static_cast<unsigned char>(words[at + 1]) < 0xa0) words.replace(at, 2, "??");
+    if (at + 1 < words.size() && (words[at + 1] & 0xe0) == 0x80) words.replace(at, 2, "??");
   return words;
 }
 

@@ -79,6 +79,9 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
   if (!entry) entry = std::make_shared<Room>(nranks, secret.empty() ? random_bytes(kSecretBytes) : std::move(secret));
   const std::shared_ptr<Room> room = entry;
   const auto plane = std::make_shared<LocalPlane>(room, rank);
+  // Made first: a rank that others have met, and that cannot go on, tells them that it leaves.
+  auto bootstrap =
+      std::make_unique<Bootstrap>(plane, room->secret, "", [] { return "local:" + to_hex(random_bytes(16)); });
   // A contradiction ends the meeting for all ranks in it.
   room->broken = enter(room, name, plane, nranks);
   if (room->broken || room->met == nranks) {
@@ -109,7 +112,7 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
     changed.notify_all();
   }
   if (room->broken) throw Failure(*room->broken);
-  return std::make_unique<Bootstrap>(plane, room->secret, "", [] { return "local:" + to_hex(random_bytes(16)); });
+  return bootstrap;
 }
 
 std::unique_ptr<Bootstrap> meet_nobody(std::string secret) {

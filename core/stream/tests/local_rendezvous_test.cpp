@@ -112,7 +112,9 @@ TEST(LocalRendezvous, ATurnEndsWithoutMemory) {
     test::lasts = false;
     ran_out = test::failed;
     EXPECT_FALSE(meeting.issuer()) << "allocation " << n;
-    if (came) EXPECT_THROW(meeting.passed(turn, no_time), std::exception) << "allocation " << n;
+    if (came) {
+      EXPECT_THROW(meeting.passed(turn, no_time), std::exception) << "allocation " << n;
+    }
     EXPECT_TRUE(meeting.leave(1, {TUTTI_NO_RESOURCES, "is out of memory"}, no_time));
     EXPECT_THROW(meeting.passed(turn, no_time), std::exception) << "allocation " << n;
   }

@@ -68,7 +68,7 @@ void Communicator::abort(const std::string& reason) {
 }
 
 void Communicator::out_of_memory() {
-  const Hold hold(engine_.lock);
+  const Hold hold = Hold::visit(engine_.lock);
   engine_.breakdown.fail(std::bad_alloc());
 }
 

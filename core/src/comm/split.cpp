@@ -100,9 +100,14 @@ void grow_trunk(ProgressEngine& engine, const std::string& place, const Patience
     const auto cause = engine.base.control().first_cause();
     return cause ? cause->text() : std::string();
   };
-  const BackgroundProgress meanwhile;
   Deadline deadline = rest_of(patience, base.configuration);
-  base.family.trunk = Trunk::grow(meet(meeting, {0, hopeless}, deadline), deadline);
+  std::shared_ptr<Trunk> trunk;
+  {
+    const EngineLock::Opening open(engine.lock);
+    const BackgroundProgress meanwhile;
+    trunk = Trunk::grow(meet(meeting, {0, hopeless}, deadline), deadline);
+  }
+  base.family.trunk = std::move(trunk);
   for (uint32_t r = 0; r < base.nranks(); ++r) base.family.ranks.push_back(r);
 }
 
@@ -215,7 +220,10 @@ std::unique_ptr<Communicator> split(ProgressEngine& engine, const SplitCall& cal
     go_back("went back, since another rank could not make its part");
     throw Failure(bad->status, fmt::format("tutti_comm_split: rank {} {}", bad - verdicts.begin(), bad->error));
   }
-  if (part && !base.common.collectives.empty()) part->base().make_natives(rest_of(patience, base.configuration));
+  if (part && !base.common.collectives.empty()) {
+    const EngineLock::Opening open(engine.lock);
+    part->base().make_natives(rest_of(patience, base.configuration));
+  }
   return part;
 }
 

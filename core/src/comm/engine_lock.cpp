@@ -103,7 +103,7 @@ EngineLock::Opening::Opening(EngineLock& lock, bool armed) noexcept
 
 EngineLock::Opening::~Opening() {
   if (hold_) {
-    hold_->mutex_.lock();
+    hold_->mutex_ = lock_.lock_for(true);
     --lock_.asleep_;
     lock_.holder_ = hold_;
   }

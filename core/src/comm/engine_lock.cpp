@@ -75,7 +75,7 @@ void Hold::leave() {
 }
 
 // A mutex is not fair, and the progress thread comes back within nanoseconds: it would take the mutex again before a
-// waiting call has woken up. So it steps aside while a call waits.
+// waiting thread has woken up. So it steps aside while one waits.
 std::unique_lock<std::mutex> EngineLock::lock_for(bool visit) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) {

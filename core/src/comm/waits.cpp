@@ -7,6 +7,8 @@
 
 namespace tutti::core {
 
+// Its polls are its own, since a small call is over after a few: they advance this call and what else is pending, and
+// skip the rest. What follows a poll is as in all waits.
 tutti_status Waits::run(tutti_request& request) {
   Operations& operations = engine_.operations;
   Breakdown& breakdown = engine_.breakdown;

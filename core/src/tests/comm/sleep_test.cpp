@@ -260,29 +260,35 @@ TEST(Sleep, AnAbortDoesNotWaitForACallThatSleepsInItsMiddle) {
 TEST(Sleep, ACallThatBeginsWaitsForOneThatSleepsInItsMiddle) {
   std::array<std::byte, 4096> memory[2][2];
   std::atomic<bool> begins{false};
-  const auto add = [&](Communicator& comm, uint32_t number, uint64_t expected) {
+  const auto add = [&](Communicator& comm, uint32_t number) {
     tutti_window* window = nullptr;
-    ASSERT_EQ(tutti_comm_register(comm.handle(), &memory[comm.rank()][number], 4096, nullptr, &window), TUTTI_OK)
+    EXPECT_EQ(tutti_comm_register(comm.handle(), &memory[comm.rank()][number], 4096, nullptr, &window), TUTTI_OK)
         << tutti_comm_error(comm.handle());
+    return window;
+  };
+  const auto id_of = [](Communicator& comm, const tutti_window* window) {
     tutti_window_facts facts{};
     facts.struct_size = sizeof facts;
     EXPECT_EQ(tutti_comm_window(comm.handle(), window, &facts), TUTTI_OK);
-    EXPECT_EQ(facts.id, expected);
+    return facts.id;
   };
   run(
       [&](Communicator& comm, Communicator&) {
+        tutti_window* second = nullptr;
         std::thread other([&] {
           EXPECT_TRUE(await_sleepers(1));
           begins = true;
-          add(comm, 1, 2);
+          second = add(comm, 1);
         });
-        add(comm, 0, 1);
+        tutti_window* const first = add(comm, 0);
         other.join();
+        EXPECT_EQ(id_of(comm, first), 1u);
+        EXPECT_EQ(id_of(comm, second), 2u);
       },
       [&](Communicator& comm, Communicator&) {
         while (!begins && !late) std::this_thread::yield();
-        add(comm, 0, 1);
-        add(comm, 1, 2);
+        EXPECT_EQ(id_of(comm, add(comm, 0)), 1u);
+        EXPECT_EQ(id_of(comm, add(comm, 1)), 2u);
       },
       "shm");
 }

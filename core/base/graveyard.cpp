@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/graveyard.hpp"
 
-#include <mutex>
-#include <vector>
+#include <atomic>
+#include <new>
 
 namespace tutti::core {
+namespace {
 
-void keep_for_ever(std::shared_ptr<void> object, std::string reason) {
-  struct Kept {
-    std::shared_ptr<void> object;
-    std::string reason;
-  };
-  static std::mutex mutex;
-  static auto& all = *new std::vector<Kept>;
-  const std::lock_guard lock(mutex);
-  all.push_back({std::move(object), std::move(reason)});
+struct Kept {
+  const void* object;
+  const char* reason;
+  Kept* before;
+};
+std::atomic<Kept*> newest{nullptr};
+
+}  // namespace
+
+void keep_for_ever(const void* object, const char* reason) noexcept {
+  if (!object) return;
+  Kept* const kept = new (std::nothrow) Kept{object, reason, newest.load(std::memory_order_relaxed)};
+  while (kept && !newest.compare_exchange_weak(kept->before, kept, std::memory_order_release)) {
+  }
 }
 
 }  // namespace tutti::core

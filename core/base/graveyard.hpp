@@ -5,19 +5,16 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <type_traits>
-#include <utility>
 
 namespace tutti::core {
 
-// `reason`: why it cannot be released, for whoever looks in a debugger. Any thread.
-void keep_for_ever(std::shared_ptr<void> object, std::string reason);
+// `reason`: a literal, for a debugger: why it cannot be released. Any thread; also in destructors. Where there is no
+// memory for a note of it the object stays all the same.
+void keep_for_ever(const void* object, const char* reason) noexcept;
 
 template <typename Object>
-requires std::is_rvalue_reference_v<Object&&>
-void keep_for_ever(Object&& object, std::string reason) {
-  keep_for_ever(std::shared_ptr<void>(std::make_shared<Object>(std::move(object))), std::move(reason));
+void keep_for_ever(std::unique_ptr<Object> object, const char* reason) noexcept {
+  keep_for_ever(static_cast<const void*>(object.release()), reason);
 }
 
 }  // namespace tutti::core

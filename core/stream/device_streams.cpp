@@ -38,31 +38,13 @@ DeviceStreams::DeviceStreams(StreamSetup setup, StreamComm& comm)
     : setup_(std::move(setup)),
       comm_(comm),
       gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
-      memory_(std::make_unique<PeerMemory>(setup_.device, setup_.mapped_links)),
-      channels_(setup_, *memory_, gate_),
-      windows_(std::make_unique<Windows>(setup_, *memory_, gate_)),
-      plans_(setup_, channels_, *windows_),
+      memory_(setup_.device, setup_.mapped_links),
+      channels_(setup_, memory_, gate_),
+      windows_(setup_, memory_, gate_),
+      plans_(setup_, channels_, windows_),
       scratch_(setup_.device),
       in_flight_(setup_.device.tables, gate_),
-      issue_(setup_, comm_, gate_, channels_, *windows_, scratch_, in_flight_) {}
-
-DeviceStreams::~DeviceStreams() {
-  const auto release_memory = [this] {
-    channels_.clear();
-    scratch_.release();
-  };
-  if (state_ != StreamState::kept && end(false) &&
-      ((channels_.empty() && scratch_.empty()) || synchronise_soon(release_memory))) {
-    issue_.release_events(in_flight_.has_failed());
-    return;
-  }
-  // The device may still touch all of it.
-  channels_.keep();
-  (void)windows_.release();
-  (void)memory_.release();
-  in_flight_.keep();
-  issue_.keep_events();
-}
+      issue_(setup_, comm_, gate_, channels_, windows_, scratch_, in_flight_) {}
 
 // ---- The beginning of a call -------------------------------------------------------------------------------
 
@@ -291,6 +273,7 @@ bool DeviceStreams::release_flags() {
   return in_flight_.is_done();
 }
 
+// The communicator is half ended: no other thread may come in meanwhile.
 std::string DeviceStreams::release() {
   for (const uint64_t begin = clock_ns(); !release_flags() && clock_ns() - begin < release_limit_ns;)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -324,22 +307,43 @@ bool DeviceStreams::synchronise_soon(const std::function<void()>& body) {
 }
 
 bool DeviceStreams::end(bool last) {
+  if (last && issue_.is_used_elsewhere()) {
+    log(TUTTI_LOG_WARN, setup_.name,
+        fmt::format("rank {}: the thread of another rank still puts work into this rank's stream: scratch and plans "
+                    "are kept until the process ends",
+                    setup_.rank));
+    state_ = StreamState::idle;  // that thread does not say when it stops
+    return false;
+  }
   const auto unmap = [this] {
     channels_.unmap();
-    windows_->close();
+    windows_.close();
   };
   if (state_ != StreamState::unmapped && in_flight_.is_over() &&
-      ((!windows_->is_open() && !channels_.any_mapped()) || synchronise_soon(unmap)))
+      ((!windows_.is_open() && !channels_.any_mapped()) || synchronise_soon(unmap)))
     state_ = StreamState::unmapped;
   const bool unmapped = state_ == StreamState::unmapped;
   if (!last) return unmapped;
-  if (!unmapped) state_ = StreamState::kept;
   const auto limit = std::chrono::steady_clock::now() + unmapping_limit;
-  for (windows_->settle(); !memory_->is_settled() && std::chrono::steady_clock::now() < limit; windows_->settle()) {
+  for (windows_.settle(); !memory_.is_settled() && std::chrono::steady_clock::now() < limit; windows_.settle()) {
     comm_.drain();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return unmapped;
+}
+
+bool DeviceStreams::close() {
+  const auto release_memory = [this] {
+    channels_.clear();
+    scratch_.release();
+  };
+  if (state_ == StreamState::unmapped &&
+      ((channels_.empty() && scratch_.empty()) || synchronise_soon(release_memory))) {
+    issue_.release_events(in_flight_.has_failed());
+    return true;
+  }
+  gate_.clear();  // other communicators do not wait for it
+  return false;
 }
 
 }  // namespace tutti::core

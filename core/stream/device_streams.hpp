@@ -31,7 +31,6 @@ namespace tutti::core {
 class DeviceStreams final : public Streams {
  public:
   DeviceStreams(StreamSetup setup, StreamComm& comm);
-  ~DeviceStreams() override;
 
   void begin(const StreamCall& call, const BlockTable* blocks, const StreamAsker& asker) override;
   void begin(const StreamCall& call, std::span<const Transfer> transfers, const StreamAsker& asker) override;
@@ -41,16 +40,16 @@ class DeviceStreams final : public Streams {
   bool release_replays() override;
   void fail_all() override;
   bool end(bool last) override;
-  std::string share(tutti_window& window, const Until& until) override { return windows_->share(window, until); }
-  void drop(tutti_window& window, const Until& until) override { windows_->drop(window, until); }
-  void settle_windows() override { windows_->settle(); }
+  bool close() override;
+  std::string share(tutti_window& window, const Until& until) override { return windows_.share(window, until); }
+  void drop(tutti_window& window, const Until& until) override { windows_.drop(window, until); }
+  void settle_windows() override { windows_.settle(); }
   bool has_channels() const override { return setup_.has_channels(); }
   bool pending() const override {
     return in_flight_.oldest() || state_ == StreamState::opens || state_ == StreamState::issues;
   }
   const StreamOperation* oldest() const override { return in_flight_.oldest(); }
   bool is_held_up() const override { return in_flight_.is_held_up(); }
-  bool is_used_elsewhere() const override { return issue_.is_used_elsewhere(); }
   std::string standpoint() const override;
   std::vector<tutti_link_traffic> traffic() const override { return channels_.traffic(); }
 
@@ -73,9 +72,9 @@ class DeviceStreams final : public Streams {
   const StreamSetup setup_;
   StreamComm& comm_;
   DeviceGate::User gate_;
-  std::unique_ptr<PeerMemory> memory_;
+  PeerMemory memory_;
   StreamChannels channels_;
-  std::unique_ptr<Windows> windows_;
+  Windows windows_;
   StreamPlans plans_;
   StreamScratch scratch_;
   InFlight in_flight_;

@@ -92,11 +92,6 @@ class InFlight {
     operations_.clear();
     gate_.clear();  // nothing that they wait for is missing any more
   }
-  // The device may still store into the counters.
-  void keep() {
-    (void)counter_.release();
-    (void)queue_.release();
-  }
 
  private:
   enum class State { sound, failed, stuck };

@@ -26,18 +26,12 @@ std::shared_ptr<LocalRendezvous> LocalRendezvous::of(uint64_t id, std::vector<ui
 }
 
 LocalRendezvous::~LocalRendezvous() {
-  if (events_stay_) return;
   for (const auto& [executor, event] : events_) executor->destroy_event(executor->self, event);
 }
 
 void LocalRendezvous::leave_events(const tutti_executor* executor, std::vector<tutti_event*> events) {
   const std::lock_guard lock(mutex_);
   for (tutti_event* event : events) events_.emplace_back(executor, event);
-}
-
-void LocalRendezvous::keep_events() {
-  const std::lock_guard lock(mutex_);
-  events_stay_ = true;
 }
 
 void LocalRendezvous::Bell::ring() {

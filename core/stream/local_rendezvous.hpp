@@ -67,9 +67,8 @@ class LocalRendezvous {
   // The ranks that have not come to this turn, "1, 3"; "" when all have, or the turn has ended.
   std::string missing(uint64_t turn);
   // Events that streams of other ranks may still wait for: those behind copies, and all of a rank that ends after a
-  // failure. They are destroyed with the last rank's end; never, where a rank says that its stream may wait for ever.
+  // failure. They are destroyed with the last rank's end; never, where a rank's streams are kept for ever.
   void leave_events(const tutti_executor* executor, std::vector<tutti_event*> events);
-  void keep_events();
 
   // A send. The sender keeps what it offers until close().
   Handover& offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready);
@@ -121,7 +120,6 @@ class LocalRendezvous {
   std::exception_ptr failure_;                   // once it has failed, for good; to keep it takes no memory
   std::atomic<bool> failed_{false};              // it has
   std::vector<std::pair<const tutti_executor*, tutti_event*>> events_;
-  bool events_stay_ = false;
   // Messages from one rank to another.
   struct Pair {
     Queue<Handover> offers;  // not taken, oldest first

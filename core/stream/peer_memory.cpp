@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <tutti/registry.h>
 
+#include <new>
+#include <utility>
+
+#include "base/graveyard.hpp"
 #include "registry/host.hpp"
 
 namespace tutti::core {
@@ -25,11 +29,15 @@ PeerRegion region_at(const tutti_mapped_place& place, uint32_t peer) {
 }  // namespace
 
 PeerMemory::~PeerMemory() {
-  for (const Leaving& one : leaving_)
-    if (!one.lost)
-      log(TUTTI_LOG_WARN, device_.tables.memory->name,
-          fmt::format("rank {} has not unmapped this process's memory, which is kept until the process ends",
-                      one.regions.empty() ? 0 : one.regions.front().peer));
+  for (std::unique_ptr<Leaving>& one : leaving_) {
+    if (!one->lost) try {
+        log(TUTTI_LOG_WARN, device_.tables.memory->name,
+            fmt::format("rank {} has not unmapped this process's memory, which is kept until the process ends",
+                        one->regions.empty() ? 0 : one->regions.front().peer));
+      } catch (const std::bad_alloc&) {
+      }
+    keep_for_ever(std::move(one), "a peer has it mapped");
+  }
 }
 
 PeerRegion PeerMemory::share(uint32_t peer, uint64_t tag, void* address, uint64_t bytes) {
@@ -84,7 +92,7 @@ void PeerMemory::close(PeerRegion& mapped) {
 
 void PeerMemory::take_back(std::vector<PeerRegion> regions, std::byte* memory) {
   std::erase_if(regions, [](const PeerRegion& region) { return !region; });
-  if (!regions.empty() || memory) leaving_.push_back({std::move(regions), memory, false});
+  if (!regions.empty() || memory) leaving_.push_back(std::make_unique<Leaving>(Leaving{std::move(regions), memory}));
 }
 
 // True: the region is gone.
@@ -100,10 +108,13 @@ bool PeerMemory::withdraw(Leaving& leaving, PeerRegion& region) {
 }
 
 bool PeerMemory::settle() {
-  std::erase_if(leaving_, [this](Leaving& one) {
-    std::erase_if(one.regions, [&](PeerRegion& region) { return withdraw(one, region); });
-    if (!one.regions.empty()) return false;
-    if (one.memory && !one.lost) device_.tables.memory->release(device_.tables.memory->self, one.memory);
+  std::erase_if(leaving_, [this](std::unique_ptr<Leaving>& one) {
+    std::erase_if(one->regions, [&](PeerRegion& region) { return withdraw(*one, region); });
+    if (!one->regions.empty()) return false;
+    if (one->lost)
+      keep_for_ever(std::move(one), "a lost peer may still address it");
+    else if (one->memory)
+      device_.tables.memory->release(device_.tables.memory->self, one->memory);
     return true;
   });
   return leaving_.empty();

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -85,7 +86,7 @@ class PeerMemory {
 
   const DeviceMemory device_;
   std::vector<Link>* const links_;
-  std::vector<Leaving> leaving_;
+  std::vector<std::unique_ptr<Leaving>> leaving_;
 };
 
 }  // namespace tutti::core

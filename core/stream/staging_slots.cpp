@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <tutti/tutti.h>
 
+#include <new>
 #include <tutti/base/bits.hpp>
 #include <tutti/base/file_descriptor.hpp>
 
@@ -26,11 +27,13 @@ StagingSlots::StagingSlots(const DeviceTables& tables, uint32_t device, const Po
 
 StagingSlots::~StagingSlots() {
   if (region_ && domain_->api()->deregister_memory(domain_->handle(), region_) < 0) {
-    const std::string why =
-        fmt::format("memory of {} bytes cannot be deregistered, and is kept until the process ends: {}", bytes_,
-                    take_plugin_error());
-    log(TUTTI_LOG_WARN, domain_->api()->name, why);
-    keep_for_ever(std::move(host_memory_), why);
+    try {
+      log(TUTTI_LOG_WARN, domain_->api()->name,
+          fmt::format("memory of {} bytes cannot be deregistered, and is kept until the process ends: {}", bytes_,
+                      take_plugin_error()));
+    } catch (const std::bad_alloc&) {
+    }
+    keep_for_ever(std::move(host_memory_), "a transport has it registered");
   } else if (device_memory_) {
     tables_.memory->release(tables_.memory->self, device_memory_);
   }

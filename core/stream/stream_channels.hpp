@@ -66,10 +66,6 @@ class StreamChannels {
   bool any_mapped() const;
   bool empty() const { return channels_.empty(); }
   void clear() { channels_.clear(); }
-  // Streams may still use them.
-  void keep() {
-    for (auto& [way, channel] : channels_) (void)channel.release();
-  }
 
  private:
   bool is_far(const Transfer& transfer) const { return transfer.bytes && !setup_.is_local(transfer.peer); }

@@ -29,7 +29,6 @@ enum class StreamState {
   opens,     // all ranks; this one waits for peers that come to their first such call
   issues,    // all ranks; the stream may have some of the call's work
   unmapped,  // no call will follow, and nothing of other ranks is mapped any more
-  kept,      // no call will follow, and streams may still use all that there is
 };
 
 // "rank 1: ..." of the first rank that says why it refuses; "": none does.

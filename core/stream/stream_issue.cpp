@@ -105,7 +105,8 @@ void StreamIssue::require_peers(uint64_t place) {
                             collective_name(call.shape.collective), peer));
 }
 
-// The device's queue may be full of what waits for this rank, and the issuing thread wait for room in it.
+// The device's queue may be full of what waits for this rank, and the issuing thread wait for room in it. The call is
+// half undone: no other thread may come in meanwhile.
 void StreamIssue::withdraw(const Failure& why) {
   const auto limit = std::chrono::steady_clock::now() + leaving_limit;
   while (!rendezvous_->leave(setup_.rank, why, std::chrono::milliseconds(1))) {
@@ -127,7 +128,8 @@ void StreamIssue::put(const std::vector<Transfer>& transfers) {
   issue(exchange_, [this] { wait_here(); });
 }
 
-// The rank that comes last puts the work of all into their streams.
+// The rank that comes last puts the work of all into their streams. The others wait for it with the engine's lock,
+// since to open it costs another lock: a millisecond at most. In each turn behind that other threads may come in.
 void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlaces& places) {
   in_flight_.enter(launch_);
   exchange_.awaits = StreamExchange::Awaits::nothing;

@@ -41,7 +41,6 @@ class StreamIssue {
   std::string standpoint() const;
   // The end. Where the communicator has failed streams of other ranks may still wait for events of this one.
   void release_events(bool failed);
-  void keep_events() { rendezvous_->keep_events(); }
 
  private:
   // A call's way into or out of a slot, and the number of the operation's first fragment among the channel's.

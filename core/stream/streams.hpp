@@ -30,7 +30,7 @@ class Streams {
   Streams() = default;
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
-  // Memory that devices still use is not freed.
+  // After close().
   virtual ~Streams() = default;
 
   // Puts a collective, or a group of sends and receives, into the call's stream. Both validated by the caller.
@@ -55,6 +55,9 @@ class Streams {
   // still use it, and it stays. `last`, before the transports are closed: this is not tried again, and waits, not for
   // ever, until peers have unmapped this rank's memory.
   virtual bool end(bool last) = 0;
+  // Behind that and the transports' end: releases all memory. False: the device, or the thread of another rank that
+  // puts work into a stream, may still use it, and this object is to be kept for ever.
+  virtual bool close() = 0;
 
   // ---- Memory that all ranks register (windows.hpp). `until` waits until its argument says true, or throws.
   using Until = std::function<void(const std::function<bool()>&)>;
@@ -71,7 +74,6 @@ class Streams {
   // nullptr: none is pending.
   virtual const StreamOperation* oldest() const = 0;
   virtual bool is_held_up() const = 0;
-  virtual bool is_used_elsewhere() const = 0;
   // Where the oldest operation stands, for messages.
   virtual std::string standpoint() const = 0;
   // Bytes that other ranks' memory was read in place for, and those of mapped channels, by peer.

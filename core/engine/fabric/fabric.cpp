@@ -19,9 +19,14 @@ namespace tutti::core {
 void Fabric::close(bool keep_mapped) {
   for (Port& port : ports_)
     if (port.endpoint && !(keep_mapped && port.mapped)) port.api->close_endpoint(port.endpoint);
+  if (keep_mapped) {
+    remains_->ports.swap(ports_);
+    remains_->links.swap(links_);
+    remains_->mapped_links.swap(mapped_links_);
+    keep_for_ever(std::move(remains_), "streams may still read memory that these endpoints have mapped");
+  }
   links_.clear();
   mapped_links_.clear();
-  if (keep_mapped) keep_for_ever(std::move(ports_), "streams may still read memory that its endpoints have mapped");
   ports_.clear();
 }
 

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <memory_resource>
 #include <set>
 #include <string>
@@ -65,7 +66,7 @@ class Fabric {
   // for messages.
   void choose_links(const Topology& topology, const std::string& setting);
   // Closes all endpoints. `keep_mapped`: streams may still read memory of peers, or peers' streams this rank's, so the
-  // endpoints that have mapped it stay until the process ends.
+  // endpoints that have mapped it stay until the process ends, and so do the links. That needs no memory.
   void close(bool keep_mapped = false);
 
   std::vector<Link>& links() { return links_; }
@@ -148,6 +149,12 @@ class Fabric {
   std::vector<tutti_window*> windows_;  // registered
   std::vector<Link> links_;  // by peer; this rank's own is unused
   std::vector<Link> mapped_links_;
+  // Made beforehand for close().
+  struct Remains {
+    std::deque<Port> ports;
+    std::vector<Link> links, mapped_links;
+  };
+  std::unique_ptr<Remains> remains_ = std::make_unique<Remains>();
   std::vector<std::vector<TransportLeftOut>> refused_;  // by peer
   std::vector<std::function<void()>> unreported_;  // of those that were found when the links were chosen
   std::set<std::string> rail_names_;  // handed out

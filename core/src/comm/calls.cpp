@@ -347,7 +347,7 @@ void Calls::start(tutti_request& request) {
 }
 
 void Calls::release(const tutti_request& request) {
-  const Hold hold(engine_.lock);
+  const Hold hold = Hold::visit(engine_.lock);
   Operations::unpin(request);
 }
 

@@ -67,7 +67,7 @@ void Communicator::abort(const std::string& reason) {
 }
 
 void Communicator::give_up(const std::exception& problem) {
-  const Hold hold(engine_.lock);
+  const Hold hold = Hold::visit(engine_.lock);
   engine_.breakdown.fail(problem);
 }
 

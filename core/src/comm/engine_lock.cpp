@@ -3,8 +3,10 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/failure.hpp"
@@ -15,40 +17,43 @@ namespace tutti::core {
 
 // ---- Hold --------------------------------------------------------------------------------------------------
 
-Hold::Hold(EngineLock& lock) : lock_(lock) {
-  ProgressEngine& engine = lock_.engine_;
-  if (lock_.threaded_ || lock_.pending_.load(std::memory_order_acquire) || !process_barrier_ready()) {
-    mutex_ = lock_.lock_for_call();
-    engine.base.fabric.disarm();
-    return;
-  }
-  if (lock_.inside_.load(std::memory_order_relaxed))
-    throw Failure(TUTTI_INVALID_USAGE,
-                  "another thread is inside a call on this communicator: use it from one thread at a time, or make a "
-                  "communicator for each thread");
-  lock_.inside_.store(true, std::memory_order_relaxed);
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (engine.breakdown.pending()) {
+Hold::Hold(EngineLock& lock, bool visits) : lock_(lock), visits_(visits) {
+  if (!lock_.threaded_ && !lock_.pending_.load(std::memory_order_acquire) && process_barrier_ready()) {
+    if (lock_.inside_.load(std::memory_order_relaxed))
+      throw Failure(TUTTI_INVALID_USAGE,
+                    "another thread is inside a call on this communicator: use it from one thread at a time, or make a "
+                    "communicator for each thread");
+    lock_.inside_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (!lock_.engine_.breakdown.pending()) return;
     lock_.inside_.store(false, std::memory_order_release);
-    mutex_ = std::unique_lock(lock_.mutex_);
   }
+  mutex_ = lock_.lock_for(visits_);
+  enter();
 }
 
-Hold::Hold(EngineLock& lock, std::unique_lock<std::mutex> mutex) : lock_(lock), mutex_(std::move(mutex)) {
+Hold::Hold(EngineLock& lock, bool visits, std::unique_lock<std::mutex> mutex)
+    : lock_(lock), visits_(visits), mutex_(std::move(mutex)) {
+  enter();
+}
+
+void Hold::enter() {
+  lock_.holder_ = this;
   lock_.engine_.base.fabric.disarm();
 }
 
 Hold::~Hold() {
   if (mutex_) {
-    lock_.open_to_others_ = nullptr;
     lock_.keep_watched();
+    lock_.holder_ = nullptr;
+    if (!visits_ && std::exchange(lock_.in_call_, false)) lock_.call_over_.notify_all();
   }
+  const uint64_t now = EngineLock::pending(lock_.engine_.operations.pending(), lock_.asleep_);
   const uint64_t before = lock_.pending_.load(std::memory_order_relaxed);
-  const uint64_t now = lock_.engine_.operations.pending() + lock_.asleep_;
   if (now != before) lock_.pending_.store(now, std::memory_order_release);
   leave();
   if (now <= before) return;
-  if (before == 0) {
+  if (EngineLock::operations_in(before) == 0) {
     ActiveEngines::process().add(&lock_);
     if (lock_.threaded_) lock_.work_.notify_one();
   }
@@ -70,15 +75,45 @@ void Hold::leave() {
 }
 
 // A mutex is not fair, and the progress thread comes back within nanoseconds: it would take the mutex again before a
-// waiting call has woken up. So it steps aside while a call waits.
-std::unique_lock<std::mutex> EngineLock::lock_for_call() {
+// waiting thread has woken up. So it steps aside while one waits.
+std::unique_lock<std::mutex> EngineLock::lock_for(bool visit) {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) return lock;
-  wanted_.fetch_add(1, std::memory_order_relaxed);
-  for (uint32_t polls = 0; polls < engine_.waiter.policy().spins && !lock.try_lock(); ++polls) relax();
-  if (!lock) lock.lock();
-  wanted_.fetch_sub(1, std::memory_order_relaxed);
+  if (!lock) {
+    wanted_.fetch_add(1, std::memory_order_relaxed);
+    for (uint32_t polls = 0; polls < engine_.waiter.policy().spins && !lock.try_lock(); ++polls) relax();
+    if (!lock) lock.lock();
+    wanted_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  if (!visit) call_over_.wait(lock, [this] { return !in_call_; });
   return lock;
+}
+
+// Nothing throws between the count and the end of the opening.
+EngineLock::Opening::Opening(EngineLock& lock, bool armed) noexcept
+    : lock_(lock), hold_(std::exchange(lock.holder_, nullptr)) {
+  if (!hold_) return;
+  if (!armed) lock_.keep_watched();
+  lock_.in_call_ |= !hold_->visits_;
+  // Operations that this thread has begun are published at the hold's end, where they may be left to others.
+  const uint64_t operations =
+      std::min(operations_in(lock_.pending_.load(std::memory_order_relaxed)), lock_.engine_.operations.pending());
+  lock_.pending_.store(pending(operations, ++lock_.asleep_), std::memory_order_release);
+  hold_->mutex_.unlock();
+}
+
+EngineLock::Opening::~Opening() {
+  if (hold_) {
+    hold_->mutex_ = lock_.lock_for(true);
+    --lock_.asleep_;
+    lock_.holder_ = hold_;
+  }
+  lock_.engine_.base.fabric.disarm();
+}
+
+void EngineLock::give_way() {
+  if (!holder_ || !wanted_.load(std::memory_order_relaxed)) return;
+  const Opening open(*this);
+  while (wanted_.load(std::memory_order_relaxed)) sched_yield();
 }
 
 // ---- Other threads -----------------------------------------------------------------------------------------
@@ -98,7 +133,7 @@ bool EngineLock::try_progress() noexcept {
     breakdown.visit(false);
     return true;
   }
-  const Hold hold(*this, std::move(lock));
+  const Hold hold(*this, true, std::move(lock));
   if (breakdown.pending()) return true;
   breakdown.visit(true);
   try {
@@ -118,7 +153,7 @@ bool EngineLock::try_progress() noexcept {
 
 bool EngineLock::carry_out_unless_inside() {
   process_barrier();
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock = lock_for(true);
   if (ending_) return false;
   if (inside_.load(std::memory_order_acquire)) return true;
   engine_.base.fabric.disarm();
@@ -168,7 +203,7 @@ void EngineLock::run_thread() {
     while (wanted_.load(std::memory_order_relaxed)) sched_yield();
     bool busy = false, replays = false;
     {
-      const Hold hold(*this, std::unique_lock(mutex_));
+      const Hold hold(*this, true, std::unique_lock(mutex_));
       busy = engine_.operations.pending() != 0;
       // Broken: a replay that runs, or is launched yet, completes. The communicator reports the error.
       replays = !busy && breakdown.begun() && streams && streams->release_replays();
@@ -198,7 +233,10 @@ bool EngineLock::await_work() {
 // ---- Waits and sleep ---------------------------------------------------------------------------------------
 
 bool EngineLock::progress() { return engine_.progress(); }
-void EngineLock::look_around() { engine_.look_around(); }
+void EngineLock::look_around() {
+  engine_.look_around();
+  give_way();
+}
 bool EngineLock::is_over() const { return engine_.breakdown.begun(); }
 
 Fabric::Armed EngineLock::arm(std::pmr::vector<pollfd>* descriptors) {
@@ -236,29 +274,19 @@ void EngineLock::join(Sleep& sleep) noexcept try {
 }
 
 void EngineLock::sleep(uint64_t most_ns) {
-  std::unique_lock<std::mutex>* const lock = std::exchange(open_to_others_, nullptr);
   // The look around before may have brought what is waited for, here or by a thread that sleeps.
   if (std::exchange(stirred_, false) || engine_.breakdown.begun()) {
     if (is_watched()) ActiveEngines::process().wake(*this);
     return;
   }
-  {
-    Sleep sleep;
-    sleep.watch(engine_.base.control());
-    if (lock) {
-      sleep.watch(*this);
-      pending_.store(engine_.operations.pending() + ++asleep_, std::memory_order_release);
-    }
-    arm_for(sleep);
-    ActiveEngines::process().join_others(this, sleep);
-    if (lock) lock->unlock();
-    sleep.pass(most_ns);
-  }
-  if (lock) {
-    lock->lock();
-    --asleep_;
-  }
-  engine_.base.fabric.disarm();
+  std::optional<Opening> open;  // ends last: the thread that has the mutex may wait until nobody sleeps for an engine
+  Sleep sleep;
+  sleep.watch(engine_.base.control());
+  if (holder_) sleep.watch(*this);
+  arm_for(sleep);
+  ActiveEngines::process().join_others(this, sleep);
+  open.emplace(*this, true);
+  sleep.pass(most_ns);
 }
 
 }  // namespace tutti::core

@@ -20,6 +20,7 @@
 
 namespace tutti::core {
 
+class Hold;
 class ProgressEngine;
 
 class EngineLock final : public Engine, public Waiter::Work {
@@ -39,10 +40,25 @@ class EngineLock final : public Engine, public Waiter::Work {
   // ---- The owner.
 
   bool has_thread() const { return threaded_; }
+  // Where this thread has locked the engine, other threads may come in while this lives: for a sleep, or a wait of
+  // another kind. In the middle of a call they advance what is pending, as the call's own waits do, and may end the
+  // communicator; a call that begins waits until this one is over.
+  class Opening {
+   public:
+    // `armed`: for a sleep.
+    explicit Opening(EngineLock& lock, bool armed = false) noexcept;
+    Opening(const Opening&) = delete;
+    Opening& operator=(const Opening&) = delete;
+    ~Opening();
+
+   private:
+    EngineLock& lock_;
+    Hold* const hold_;
+  };
   // Something has moved: threads that sleep for it may have to know.
   void stir(bool moved) { stirred_ |= moved; }
-  // Returns when no other thread can come in any more. From then on an abort leaves everything to the owner. May be
-  // called again.
+  // Returns when no other thread can come in any more. The owner then has the engine without the mutex, and an abort
+  // leaves everything to it. May be called again.
   void close();
   // While the ranks meet for the end other threads advance the endpoints alone.
   void settle(bool begins);
@@ -62,7 +78,11 @@ class EngineLock final : public Engine, public Waiter::Work {
   void sleep(uint64_t most_ns) override;
   bool is_over() const override;
 
-  std::unique_lock<std::mutex> lock_for_call();
+  std::unique_lock<std::mutex> lock_for(bool visit);
+  // Between the polls of a wait: threads that wait for the mutex come first.
+  void give_way();
+  static uint64_t pending(uint64_t operations, uint32_t asleep) { return operations << 32 | asleep; }
+  static uint64_t operations_in(uint64_t pending) { return pending >> 32; }
   void run_thread();
   bool await_work();
   Fabric::Armed arm(std::pmr::vector<pollfd>* descriptors);
@@ -76,15 +96,17 @@ class EngineLock final : public Engine, public Waiter::Work {
 
   ProgressEngine& engine_;
   std::mutex mutex_;
-  std::atomic<uint32_t> wanted_{0};    // calls that wait for mutex_: they come before the progress thread
-  std::atomic<uint64_t> pending_{0};   // operations and asleep_, published when the engine is released
+  std::atomic<uint32_t> wanted_{0};    // threads that wait for mutex_: they come before the progress thread
+  std::atomic<uint64_t> pending_{0};   // operations, and below them asleep_, published when the engine is released
   std::atomic<uint32_t> attended_{0};  // threads that wait here, and the progress thread
-  uint32_t asleep_ = 0;                // threads that sleep without the lock
+  uint32_t asleep_ = 0;                // threads that have opened the lock
   bool stirred_ = false;               // something has moved since this was last asked
-  std::unique_lock<std::mutex>* open_to_others_ = nullptr;  // the owner's, released while it sleeps
-  std::atomic<bool> inside_{false};                         // the owner is, without the lock
-  std::atomic<bool> settling_{false};                       // the owner waits for the others' end
-  bool ending_ = false;                                     // the owner ends the communicator and holds the engine
+  Hold* holder_ = nullptr;             // has the mutex
+  bool in_call_ = false;               // a call has opened the lock in its middle
+  std::condition_variable call_over_;  // with mutex_: not in_call_ any more
+  std::atomic<bool> inside_{false};    // the owner is, without the mutex
+  std::atomic<bool> settling_{false};  // the owner waits for the others' end
+  bool ending_ = false;                // the owner ends the communicator and holds the engine
 
   bool threaded_ = false;  // there is a progress thread
   std::atomic<bool> stop_{false};
@@ -103,22 +125,26 @@ class EngineLock final : public Engine, public Waiter::Work {
 // for none. Where the kernel has no such barrier the engine is always locked.
 class Hold {
  public:
-  explicit Hold(EngineLock& lock);
+  // For a call.
+  explicit Hold(EngineLock& lock) : Hold(lock, false) {}
+  // For a thread that only advances what is pending: it comes in although a call sleeps in its middle.
+  static Hold visit(EngineLock& lock) { return Hold(lock, true); }
   // Takes the mutex in any case: a progress thread may start while it is held.
-  static Hold locked(EngineLock& lock) { return Hold(lock, std::unique_lock(lock.mutex_)); }
+  static Hold locked(EngineLock& lock) { return Hold(lock, false, lock.lock_for(false)); }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold();
   // May other threads come in? Otherwise this one is alone.
   bool is_locked() const { return mutex_.owns_lock(); }
-  // While this thread sleeps it releases the engine: others may come in, and end what it waits for.
-  void open_to_others() { lock_.open_to_others_ = is_locked() ? &mutex_ : nullptr; }
 
  private:
   friend class EngineLock;
-  Hold(EngineLock& lock, std::unique_lock<std::mutex> mutex);
+  Hold(EngineLock& lock, bool visits);
+  Hold(EngineLock& lock, bool visits, std::unique_lock<std::mutex> mutex);
+  void enter();
   void leave();
   EngineLock& lock_;
+  const bool visits_;
   std::unique_lock<std::mutex> mutex_;
 };
 

@@ -71,28 +71,22 @@ std::unique_ptr<Streams> ProgressEngine::make_streams() {
   return Streams::make(std::move(setup), stream_requests);
 }
 
+// What fails for lack of memory has not ended.
 ProgressEngine::~ProgressEngine() {
-  bool keep_mapped = false;
-  if (streams && streams->is_used_elsewhere()) {
-    keep_mapped = true;
-    keep_streams();
-  } else if (streams) {
-    keep_mapped = !streams->end(true);
-  }
+  const auto succeeds = [this](const auto& step) {
+    try {
+      return !streams || step();
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  const bool unmapped = succeeds([this] { return streams->end(true); });
   base.natives.clear();
-  base.fabric.close(keep_mapped);  // before the operations: what a transport has not given back must still be there
-}
-
-// The thread of another rank still uses them, and does not say when it stops.
-void ProgressEngine::keep_streams() {
-  const std::string why = fmt::format(
-      "rank {}: the thread of another rank still puts work into this rank's stream: scratch and plans are kept until "
-      "the process ends",
-      base.rank());
-  log(TUTTI_LOG_WARN, base.name(), why);
-  keep_for_ever(std::move(base.fabric.links()), why);
-  keep_for_ever(std::move(base.fabric.mapped_links()), why);
-  keep_for_ever(std::move(streams), why);
+  base.fabric.close(!unmapped);  // before the operations: what a transport has not given back must still be there
+  if (succeeds([this] { return streams->close(); })) return;
+  // The thread of another rank may look for windows, too.
+  for (std::unique_ptr<tutti_window>& window : windows) keep_for_ever(std::move(window), "streams may still use it");
+  keep_for_ever(std::move(streams), "the device or the thread of another rank may still use what they have");
 }
 
 void ProgressEngine::require_mover() {

@@ -87,7 +87,6 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
   std::unique_ptr<Streams> make_streams();
   bool advance_all();
   void check_deadlines(uint64_t now);
-  void keep_streams();
 
   // Breakdown::Parts
   // "seen by rank 0 in world: all_reduce #7 (ring over tcp), at step 3 ..."

@@ -102,9 +102,10 @@ void grow_trunk(ProgressEngine& engine, const std::string& place, const Patience
     // It would be here before it goes on.
     return std::string(engine.base.control().is_awaited() ? "another rank has given up" : "");
   };
-  const BackgroundProgress meanwhile;
   Deadline deadline = rest_of(patience, base.configuration);
   for (uint32_t r = 0; r < base.nranks(); ++r) family.ranks.push_back(r);
+  const EngineLock::Opening open(engine.lock);
+  const BackgroundProgress meanwhile;
   family.trunk = Trunk::grow(meet(meeting, {0, hopeless}, deadline), deadline);
 }
 
@@ -224,6 +225,7 @@ std::unique_ptr<Communicator> split(ProgressEngine& engine, const SplitCall& cal
   base.family = std::move(family);
   if (!part || base.common.collectives.empty()) return part;
   try {
+    const EngineLock::Opening open(engine.lock);
     part->base().make_natives(rest_of(patience, base.configuration));
   } catch (const std::exception& problem) {  // the other members have theirs
     const Failure failure = failure_of(problem);

@@ -11,17 +11,17 @@ namespace tutti::core {
 
 void StreamRequests::open(uint64_t timeout_ns, const StreamAsker& asker) {
   patience_.emplace(timeout_ns);
-  round_.emplace(engine_.waiter, *patience_);
+  fruitless_ = 0;
   asker_ = asker;
   collective_.reset();
 }
 
-void StreamRequests::progress() { engine_.waiter.progress(); }
+void StreamRequests::progress() { engine_.progress(); }
 bool StreamRequests::has_ended() const { return engine_.breakdown.begun(); }
 void StreamRequests::require_sound() { engine_.breakdown.require_none(); }
 
 bool StreamRequests::turn(bool excused) {
-  const bool in_time = round_->go_on(excused);
+  const bool in_time = engine_.waiter.turn(fruitless_, *patience_, excused);
   if (engine_.breakdown.begun()) throw engine_.breakdown.failure();
   return in_time;
 }

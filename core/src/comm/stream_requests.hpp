@@ -48,7 +48,7 @@ class StreamRequests final : public StreamComm {
   ProgressEngine& engine_;
   // The call under way.
   std::optional<Patience> patience_;
-  std::optional<Waiter::Round> round_;  // of its waits
+  uint32_t fruitless_ = 0;  // polls of its waits
   StreamAsker asker_;
   std::optional<Call> collective_;
   Operations::Request made_;

@@ -46,22 +46,12 @@ void Waiter::pass_time(uint32_t fruitless, uint64_t deadline_ns) {
   if (now < deadline_ns) work_.sleep(deadline_ns - now);
 }
 
-void Waiter::pause(uint32_t& fruitless, uint64_t deadline_ns) {
-  ++fruitless;
-  if (is_due() || is_time_to_sleep(fruitless)) work_.look_around();
-  pass_time(fruitless, deadline_ns);
-}
-
-bool Waiter::Round::go_on(bool excused) {
-  const bool moved = waiter_.work_.progress();
-  if (moved) patience_.renew();
-  waiter_.work_.look_around();
-  if (moved)
-    fruitless_ = 0;
-  else
-    waiter_.pass_time(++fruitless_, for_ever);
-  if (excused) patience_.renew();  // it may have slept for long
-  return !patience_.is_over();
+bool Waiter::turn(uint32_t& fruitless, Patience& patience, bool excused) {
+  const bool moved = work_.progress();
+  if (moved) patience.renew();
+  pass(fruitless, moved, for_ever, true);
+  if (excused) patience.renew();  // it may have slept for long
+  return !patience.is_over();
 }
 
 }  // namespace tutti::core

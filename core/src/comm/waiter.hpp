@@ -57,56 +57,34 @@ class Waiter {
       : work_(work), policy_(policy), spins_(std::min(policy.spins, first_spins)) {}
   const WaitPolicy& policy() const { return policy_; }
 
-  bool progress() { return work_.progress(); }
   // Counts polls; true at each `every`-th one.
   bool is_due(uint64_t every = polls_per_look) { return ++polls_ % every == 0; }
-  // After `fruitless` polls without progress: looks around now and then, and passes time, at most until the deadline.
-  void pause(uint32_t& fruitless, uint64_t deadline_ns = for_ever);
-  // Passes some time after so many fruitless polls; true where it is time to sleep instead.
-  bool spin(uint32_t fruitless) const;
 
-  // A wait under way.
-  class Round {
-   public:
-    Round(Waiter& waiter, Patience& patience) : waiter_(waiter), patience_(patience) {}
-    // Advances everything, looks around and passes some time. False: the patience is over. `excused`: something else,
-    // which has no limit, keeps the wait.
-    bool go_on(bool excused = false);
-
-   private:
-    Waiter& waiter_;
-    Patience& patience_;
-    uint32_t fruitless_ = 0;
-  };
-
-  // Waits until `enough()`. When the patience is over, calls `late()`, which throws or ends the communicator. False:
-  // the communicator has ended instead.
-  template <typename Enough, typename Late>
-  bool until(Enough&& enough, Patience& patience, Late&& late) {
-    return until(enough, patience, late, [] { return false; });
+  // Behind each poll of a wait, which has moved something, or nothing: then time passes, at most until the deadline.
+  // Looks around now and then, or `looks`. `fruitless`: the wait's polls in a row without progress.
+  void pass(uint32_t& fruitless, bool moved, uint64_t deadline_ns = for_ever, bool looks = false) {
+    fruitless = moved ? 0 : fruitless + 1;
+    if (is_due() || looks || (!moved && is_time_to_sleep(fruitless))) work_.look_around();
+    if (!moved) pass_time(fruitless, deadline_ns);
   }
-  // Likewise; time during which `excused()` holds does not count.
+  // A turn of a wait in the middle of a call: advances everything, looks around and passes some time. False: the
+  // patience is over. `excused`: something else, which has no limit, keeps the wait.
+  bool turn(uint32_t& fruitless, Patience& patience, bool excused);
+  // Waits until `enough()`. When the patience is over, calls `late()`, which throws or ends the communicator; time
+  // during which `excused()` holds does not count. False: the communicator has ended instead.
   template <typename Enough, typename Late, typename Excused>
   bool until(Enough&& enough, Patience& patience, Late&& late, Excused&& excused) {
-    Round round(*this, patience);
-    while (!work_.is_over()) {
+    for (uint32_t fruitless = 0; !work_.is_over();) {
       if (enough()) return true;
-      if (!round.go_on(excused())) late();
+      if (!turn(fruitless, patience, excused())) late();
     }
     return false;
   }
   template <typename Enough>
   bool until(Enough&& enough) {
     Patience patience(for_ever);
-    return until(enough, patience, [] {});
-  }
-  // Waits for something that needs nothing of this communicator, at most so long in all. False: it did not come.
-  template <typename Enough>
-  bool watch(Enough&& enough, uint64_t limit_ns) const {
-    const uint64_t begin = clock_ns();
-    for (uint32_t fruitless = 0; !enough(); rest(++fruitless))
-      if (clock_ns() - begin > limit_ns) return false;
-    return true;
+    return until(
+        enough, patience, [] {}, [] { return false; });
   }
   // Spins, yields, or sleeps some microseconds.
   void rest(uint32_t fruitless) const;
@@ -114,6 +92,8 @@ class Waiter {
  private:
   static constexpr uint32_t first_spins = 256;
 
+  // Passes some time after so many fruitless polls; true where it is time to sleep instead.
+  bool spin(uint32_t fruitless) const;
   void pass_time(uint32_t fruitless, uint64_t deadline_ns);
   // Has a wait of so many fruitless polls spun and yielded enough?
   bool is_time_to_sleep(uint32_t fruitless) const {

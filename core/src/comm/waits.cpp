@@ -7,13 +7,8 @@
 
 namespace tutti::core {
 
-void Waits::pass(bool moved, uint32_t& fruitless, uint64_t deadline_ns) {
-  if (moved)
-    fruitless = 0;
-  else
-    engine_.waiter.pause(fruitless, deadline_ns);
-}
-
+// Its polls are its own, since a small call is over after a few: they advance this call and what else is pending, and
+// skip the rest. What follows a poll is as in all waits.
 tutti_status Waits::run(tutti_request& request) {
   Operations& operations = engine_.operations;
   Breakdown& breakdown = engine_.breakdown;
@@ -25,15 +20,14 @@ tutti_status Waits::run(tutti_request& request) {
       const bool moved = engine_.progress();
       if (trace) engine_.trace_wait(*trace, moved);
       if (!moved) engine_.progress_ports(true);
-      pass(moved, fruitless);
+      engine_.waiter.pass(fruitless, moved);
     }
     for (fruitless = 0; !breakdown.begun() && !execution.advance();) {
       bool moved = execution.take_moved();
       const bool others = engine_.point_to_point.active() || (engine_.streams && engine_.streams->pending());
       moved |= others ? engine_.progress() : engine_.progress_ports(false);
       if (trace) engine_.trace_wait(*trace, moved);
-      pass(moved, fruitless);
-      if (moved && engine_.waiter.is_due()) engine_.look_around();
+      engine_.waiter.pass(fruitless, moved);
     }
     if (!breakdown.begun()) operations.listen(request);
   } catch (const std::exception& problem) {
@@ -60,7 +54,7 @@ tutti_status Waits::result_of(const tutti_request& request) {
 
 tutti_status Waits::test(tutti_request& request) {
   if (!request.complete.load(std::memory_order_acquire)) {
-    const Hold hold(engine_.lock);
+    const Hold hold = Hold::visit(engine_.lock);
     try {
       if (!engine_.progress()) engine_.look_around(false);
     } catch (const std::exception& problem) {
@@ -76,7 +70,7 @@ void Waits::wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t 
     const bool moved = engine_.progress();
     if (Trace* trace = engine_.base.reports.recorder().trace()) engine_.trace_wait(*trace, moved);
     engine_.awaited = &request;
-    pass(moved || request.complete.load(std::memory_order_acquire), fruitless, deadline_ns);
+    engine_.waiter.pass(fruitless, moved || request.complete.load(std::memory_order_acquire), deadline_ns);
   } catch (const std::exception& problem) {  // a request is in use until it is complete
     engine_.breakdown.fail(problem);
   }
@@ -90,9 +84,8 @@ tutti_status Waits::wait(tutti_request& request, uint64_t timeout_ns) {
   uint32_t& fruitless = limited ? fruitless_polls_ : of_this_wait;
   const Presence here(engine_.lock);
   for (bool first = true; !request.complete.load(std::memory_order_acquire); first = false) {
-    Hold hold(engine_.lock);
+    const Hold hold = Hold::visit(engine_.lock);
     if (first) engine_.operations.awaits(request);
-    hold.open_to_others();
     wait_on(request, fruitless, deadline);
     if (!limited || clock_ns() < deadline || request.complete.load(std::memory_order_acquire)) continue;
     engine_.operations.record_awaited(nullptr);
@@ -106,7 +99,7 @@ tutti_status Waits::probe(tutti_envelope& envelope, uint64_t timeout_ns) {
   PointToPoint& point_to_point = engine_.point_to_point;
   const Presence here(engine_.lock);
   for (uint32_t fruitless = 0;;) {
-    Hold hold(engine_.lock);
+    const Hold hold = Hold::visit(engine_.lock);
     engine_.require_sound();
     point_to_point.watch(true);
     const bool moved = engine_.progress();
@@ -117,8 +110,7 @@ tutti_status Waits::probe(tutti_envelope& envelope, uint64_t timeout_ns) {
       return TUTTI_OK;
     }
     if (deadline != Waiter::for_ever && clock_ns() >= deadline) return TUTTI_AGAIN;
-    hold.open_to_others();
-    pass(moved, fruitless, deadline);
+    engine_.waiter.pass(fruitless, moved, deadline);
   }
 }
 

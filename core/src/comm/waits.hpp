@@ -31,8 +31,6 @@ class Waits {
   tutti_status finish(tutti_request& request);
 
  private:
-  // A turn of a wait has moved something, or nothing: then time passes.
-  void pass(bool moved, uint32_t& fruitless, uint64_t deadline_ns = Waiter::for_ever);
   void wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t deadline_ns = Waiter::for_ever);
   tutti_status result_of(const tutti_request& request);
 

@@ -12,6 +12,7 @@
 
 #include "../../../tests/harness/ranks.hpp"
 #include "../../../tests/harness/real_function.hpp"
+#include "../../../tests/harness/stream_ranks.hpp"
 
 namespace {
 
@@ -50,9 +51,9 @@ bool await_sleepers(uint64_t n) {
 }
 
 // Calls of the two ranks on two communicators. The waits of rank 0 are watched.
-using Body = std::function<void(Communicator& first, Communicator& second)>;
+using OnTwo = std::function<void(Communicator& first, Communicator& second)>;
 
-void run(const Body& rank0, const Body& rank1, const char* transport) {
+void run(const OnTwo& rank0, const OnTwo& rank1, const char* transport, uint32_t flags = 0) {
   sleeps = ends = yields = 0;
   late = false;
   const std::string places[] = {fresh_place(), fresh_place()};
@@ -64,6 +65,7 @@ void run(const Body& rank0, const Body& rank1, const char* transport) {
         for (const std::string& place : places) {
           tutti_comm_config config = config_of(place, r, 2);
           config.transports = transport;
+          config.flags = flags;
           both.emplace_back(config);
           both.back().barrier();
         }
@@ -78,7 +80,7 @@ void run(const Body& rank0, const Body& rank1, const char* transport) {
   EXPECT_FALSE(late) << "a sleep over " << transport << " was not ended by what it waited for";
 }
 
-void run(const Body& rank0, const Body& rank1) {
+void run(const OnTwo& rank0, const OnTwo& rank1) {
   for (const char* transport : {"shm", "tcp"}) run(rank0, rank1, transport);
 }
 
@@ -173,6 +175,122 @@ TEST(Sleep, OtherThreadsDoNotWaitForIt) {
           comm.send<int32_t>({&values[0], 1}, 0, 1);
           comm.send<int32_t>({&values[1], 1}, 0, 2);
         });
+}
+
+// A call that waits for the other rank in its middle. True: it has succeeded.
+using Middle = std::function<bool(Communicator&)>;
+
+std::vector<std::pair<const char*, Middle>> middles() {
+  std::vector<std::pair<const char*, Middle>> calls{
+      {"register",
+       [](Communicator& comm) {
+         std::vector<std::byte> memory(4096);
+         tutti_window* window = nullptr;
+         return tutti_comm_register(comm.handle(), memory.data(), memory.size(), nullptr, &window) == TUTTI_OK &&
+                tutti_comm_deregister(comm.handle(), window, nullptr) == TUTTI_OK;
+       }},
+      {"split", [](Communicator& comm) {
+         tutti_comm* part = nullptr;
+         return tutti_comm_split(comm.handle(), nullptr, &part) == TUTTI_OK && tutti_comm_destroy(part) == TUTTI_OK;
+       }}};
+  if (tutti::list_devices().empty()) return calls;  // built without streams
+  calls.emplace_back("all_reduce in a stream", [](Communicator& comm) {
+    Stream s;
+    auto* data = s.make<float>(10);
+    const tutti_options options = on(s);
+    return tutti_all_reduce(comm.handle(), data, data, 10, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr) == TUTTI_OK &&
+           s.finish();
+  });
+  return calls;
+}
+
+TEST(Sleep, OtherThreadsDoNotWaitForACallThatSleepsInItsMiddle) {
+  for (const auto& [name, call] : middles()) {
+    std::atomic<bool> tested{false};
+    run(
+        [&](Communicator& comm, Communicator&) {
+          int32_t value = 0;
+          Request pending = comm.async().receive<int32_t>({&value, 1}, 1, 1);
+          std::thread other([&] {
+            EXPECT_TRUE(await_sleepers(1)) << name;
+            EXPECT_EQ(failure_of([&] { EXPECT_FALSE(pending.test()); }).text, "") << name;
+            tested = true;
+          });
+          EXPECT_TRUE(call(comm)) << name << ": " << tutti_comm_error(comm.handle());
+          other.join();
+          pending.wait();
+        },
+        [&](Communicator& comm, Communicator&) {
+          while (!tested && !late) std::this_thread::yield();
+          EXPECT_TRUE(call(comm)) << name << ": " << tutti_comm_error(comm.handle());
+          const int32_t value = 1;
+          comm.send<int32_t>({&value, 1}, 0, 1);
+        },
+        "shm", TUTTI_COMM_CHECK_CALLS);
+    EXPECT_FALSE(late) << name;
+  }
+}
+
+TEST(Sleep, AnAbortDoesNotWaitForACallThatSleepsInItsMiddle) {
+  for (const auto& [name, call] : middles()) {
+    std::atomic<bool> aborted{false};
+    run(
+        [&](Communicator& comm, Communicator&) {
+          int32_t value = 0;
+          Request pending = comm.async().receive<int32_t>({&value, 1}, 1, 1);
+          std::thread other([&] {
+            EXPECT_TRUE(await_sleepers(1)) << name;
+            comm.abort("enough");
+            aborted = true;
+          });
+          EXPECT_FALSE(call(comm)) << name;
+          other.join();
+          EXPECT_EQ(failure_of([&] { pending.wait(); }).status, TUTTI_ABORTED) << name;
+        },
+        [&](Communicator& comm, Communicator&) {
+          while (!aborted && !late) std::this_thread::yield();
+          EXPECT_FALSE(call(comm)) << name;
+        },
+        "shm", TUTTI_COMM_CHECK_CALLS);
+    EXPECT_FALSE(late) << name;
+  }
+}
+
+// Two such calls do not run into each other: the second begins when the first is over.
+TEST(Sleep, ACallThatBeginsWaitsForOneThatSleepsInItsMiddle) {
+  std::array<std::byte, 4096> memory[2][2];
+  std::atomic<bool> begins{false};
+  const auto add = [&](Communicator& comm, uint32_t number) {
+    tutti_window* window = nullptr;
+    EXPECT_EQ(tutti_comm_register(comm.handle(), &memory[comm.rank()][number], 4096, nullptr, &window), TUTTI_OK)
+        << tutti_comm_error(comm.handle());
+    return window;
+  };
+  const auto id_of = [](Communicator& comm, const tutti_window* window) {
+    tutti_window_facts facts{};
+    facts.struct_size = sizeof facts;
+    EXPECT_EQ(tutti_comm_window(comm.handle(), window, &facts), TUTTI_OK);
+    return facts.id;
+  };
+  run(
+      [&](Communicator& comm, Communicator&) {
+        tutti_window* second = nullptr;
+        std::thread other([&] {
+          EXPECT_TRUE(await_sleepers(1));
+          begins = true;
+          second = add(comm, 1);
+        });
+        tutti_window* const first = add(comm, 0);
+        other.join();
+        EXPECT_EQ(id_of(comm, first), 1u);
+        EXPECT_EQ(id_of(comm, second), 2u);
+      },
+      [&](Communicator& comm, Communicator&) {
+        while (!begins && !late) std::this_thread::yield();
+        EXPECT_EQ(id_of(comm, add(comm, 0)), 1u);
+        EXPECT_EQ(id_of(comm, add(comm, 1)), 2u);
+      },
+      "shm");
 }
 
 // Whichever of two threads moves it, each hears of the end of its own operation.

@@ -60,6 +60,7 @@ class Pin {
     std::unique_lock lock(comm.mutex);
     Communicator* const freed = comm.communicator.exchange(nullptr, std::memory_order_acq_rel);
     comm.unpinned.wait(lock, [&comm] { return comm.pins == 0; });
+    lock.unlock();  // the end takes the engine's lock, and a call that has that one may pin its own communicator
     delete freed;
   }
 

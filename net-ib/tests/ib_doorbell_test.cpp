@@ -7,7 +7,7 @@
 namespace tutti_test {
 namespace {
 
-constexpr uint64_t kMessages = 8, kSize = 100;
+constexpr uint64_t kPosts = 8, kPostBytes = 100;
 
 class Doorbells : public OverCables {
  protected:
@@ -15,30 +15,31 @@ class Doorbells : public OverCables {
     OverCables::SetUp();
     if (IsSkipped()) return;
     ASSERT_NO_FATAL_FAILURE(open_joined(1));
-    ASSERT_NO_FATAL_FAILURE(move(*a, *b, 0, kSize));
-    for (uint64_t i = 0; i < kMessages; ++i)
-      ASSERT_EQ(b->receive(0, i % 4, in.data() + i * kSize, kSize, i), TUTTI_OK) << b->error;
+    ASSERT_NO_FATAL_FAILURE(move(*a, *b, 0, kPostBytes));
+    for (uint64_t i = 0; i < kPosts; ++i)
+      ASSERT_EQ(b->receive(0, i % 4, in.data() + i * kPostBytes, kPostBytes, i), TUTTI_OK) << b->error;
     before = model::counts("rxe0").doorbells;
   }
   void send(uint64_t i, uint16_t flags = 0) {
-    ASSERT_EQ(a->send(1, i % 4, out.data() + i * kSize, kSize, i, flags), TUTTI_OK) << a->error;
+    ASSERT_EQ(a->send(1, i % 4, out.data() + i * kPostBytes, kPostBytes, i, flags), TUTTI_OK) << a->error;
   }
   uint64_t rung() const { return model::counts("rxe0").doorbells - before; }
   void all_arrive() {
     EXPECT_TRUE(both([&] {
-      for (uint64_t i = 0; i < kMessages; ++i)
+      for (uint64_t i = 0; i < kPosts; ++i)
         if (!b->has(i)) return false;
       return true;
     }));
     EXPECT_EQ(in, out);
   }
 
-  std::vector<unsigned char> out = pattern(kMessages * kSize, 1), in = std::vector<unsigned char>(kMessages * kSize);
+  std::vector<unsigned char> out = pattern(kPosts * kPostBytes, 1);
+  std::vector<unsigned char> in = std::vector<unsigned char>(out.size());
   uint64_t before = 0;
 };
 
 TEST_F(Doorbells, TransfersOfOneTurnLeaveWithOne) {
-  for (uint64_t i = 0; i < kMessages; ++i) send(i);
+  for (uint64_t i = 0; i < kPosts; ++i) send(i);
   EXPECT_EQ(rung(), 0u);
   a->progress();
   EXPECT_EQ(rung(), 1u);
@@ -46,15 +47,15 @@ TEST_F(Doorbells, TransfersOfOneTurnLeaveWithOne) {
 }
 
 TEST_F(Doorbells, AnInlineSendLeavesAtOnceWithThoseBeforeIt) {
-  for (uint64_t i = 0; i + 1 < kMessages; ++i) send(i);
-  send(kMessages - 1, TUTTI_TRANSFER_INLINE);
+  for (uint64_t i = 0; i + 1 < kPosts; ++i) send(i);
+  send(kPosts - 1, TUTTI_TRANSFER_INLINE);
   EXPECT_EQ(rung(), 1u);
   all_arrive();
 }
 
 // progress has no room for all completions, and does nothing else then.
 TEST_F(Doorbells, ACompletedSendHasLeft) {
-  for (uint64_t i = 0; i < kMessages; ++i) send(i);
+  for (uint64_t i = 0; i < kPosts; ++i) send(i);
   tutti_completion one;
   uint32_t n = 0;
   ASSERT_EQ(table().progress(a->endpoint, &one, 1, &n), TUTTI_OK);

@@ -8,8 +8,11 @@
               core/base/include/tutti/base/text.hpp, core/base/wire.hpp, tools/texts/texts.hpp
               and fmt are there instead.
 
-  names       no two files of the core define types of one name in one namespace: they are one library, whose linker keeps
-              one of two inline functions, or destructors, of one name, and says nothing.
+  names       a type's name is defined once in the core: one name, one concept. That holds for classes, enumerations and
+              aliases, nested ones as well. The core is one library, whose linker keeps one of two inline functions, or
+              destructors, of one name, and says nothing. An alias may be repeated within its file, as a trait of several
+              types, and may give a type its own last name in another scope. A type of a public header is the
+              application's view of a concept: only within one namespace must its name be another.
 
 Tests, benchmarks, examples, comments, and the programs of tools/compare, which use other libraries, are free of both.
 """
@@ -25,7 +28,10 @@ LOCALE = re.compile(r"\b(?:strto(?:d|f|ld|l|ll|ul|ull|imax|umax)|ato(?:i|l|ll|f)
                     r"|\bifstream\b.*>>"
                     r"|\"[^\"]*%[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?[lL]?[aefgAEFG]\b")
 NAMESPACE = re.compile(r"(?:inline )?namespace ?([\w:]*) ?\{$")
-TYPE = re.compile(r"(?:template <.*> )?(?:class|struct) (\w+)(?: final)?(?: :[^:].*)? ?\{")
+TYPE = re.compile(r"\s*(?:template <.*> )?(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(\w+\) |\[\[\w+\]\] )?"
+                  r"(?:\w+::)*(\w+)(?: final)?(?: ?:[^:;][^;{]*)?(?: ?\{.*)?$")
+ALIAS = re.compile(r"\s*(?:template <.*> )?using (\w+) =(?!.*\b\1;$)")
+SHARED = {"type"}  # what a trait yields, as in the standard library
 COMMENT = re.compile(r"//.*$|^\s*/?\*.*$")
 
 
@@ -37,25 +43,35 @@ def sources(root):
 
 
 def types(path):
-    """The types that a file defines where the linker sees them, with their namespaces. Namespaces are not indented."""
+    """The types that a file defines: their line, name, name with namespaces ("" where the linker does not see it), and
+    whether it is an alias. Namespaces are not indented."""
     spaces = []
-    for line in path.read_text(errors="replace").splitlines():
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         if space := NAMESPACE.match(line):
             spaces.append(space[1])
         elif line.startswith("}  // namespace") and spaces:
             spaces.pop()
-        elif (found := TYPE.match(line)) and "" not in spaces:
-            yield "::".join(spaces + [found[1]])
+        line = COMMENT.sub("", line).rstrip()
+        found = TYPE.match(line)
+        if found or (alias := ALIAS.match(line)):
+            name = (found or alias)[1]
+            seen = found and "" not in spaces and not line.startswith(" ")
+            yield number, name, "::".join(spaces + [name]) if seen else "", not found
 
 
 def names(root):
     """The faults against the second rule."""
     seen, faults = {}, []
     for path in sources(root):
-        for name in types(path) if path.is_relative_to(root / "core") else ():
-            file = str(path.relative_to(root))
-            if seen.setdefault(name, file) != file:
-                faults.append(f"{file}: names: {name} is a type of {seen[name]}, too\n    give one of them another name")
+        for number, name, full, alias in types(path) if path.is_relative_to(root / "core") else ():
+            mine = file, _, _ = path.relative_to(root), number, alias
+            keys = {("full", full)} if full else set()
+            if not file.is_relative_to("core/include") and name not in SHARED:
+                keys.add(("private", name))
+            others = [seen.setdefault(key, mine) for key in sorted(keys)]
+            if other := next((o for o in others if o != mine and not (alias and o[2] and o[0] == file)), None):
+                faults.append(f"{file}:{number}: names: {name} is a type of {other[0]}:{other[1]}, too\n"
+                              "    give one of them another name, or define once what is one concept")
     return faults
 
 

@@ -46,21 +46,53 @@ class Rules(unittest.TestCase):
                      "tools/perf/tests/a.cpp"):
             self.assertFalse(self.faults(line, path), path)
 
+    def names(self, *files):
+        """The first lines of the faults of a tree with these files, each a path and its text within tutti::core."""
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in files:
+                file = Path(folder) / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(f"namespace tutti::core {{\n{text}\n}}  // namespace tutti::core\n")
+            return [fault.split("\n")[0] for fault in source_rules.check(Path(folder))]
+
     def test_types_of_one_name(self):
-        def faults(first, second):
-            with tempfile.TemporaryDirectory() as folder:
-                for name, text in (("a.hpp", first), ("b.cpp", second)):
-                    file = Path(folder) / "core/src" / name
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_text(f"namespace tutti::core {{\n{text}\n}}  // namespace tutti::core\n")
-                return source_rules.check(Path(folder))
-        one = "class Guest final : public Visitor {\n};"
-        self.assertEqual([fault.split("\n")[0] for fault in faults(one, "struct Guest {\n};")],
-                         ["core/src/b.cpp: names: tutti::core::Guest is a type of core/src/a.hpp, too"])
-        for other in ("class Guest;", "struct Host {\n  struct Guest {\n  };\n};", "namespace {\nstruct Guest {\n};\n}  // namespace",
-                      "namespace api {\nstruct Guest {\n};\n}  // namespace api", "struct Host::Guest {\n};"):
+        for one in ("class Guest final : public Visitor {\n};", "struct Guest {\n};", "enum class Guest { early, late };",
+                    "class Guest : public First,\n              public Second {\n};", "using Guest = std::tuple<int, bool>;",
+                    "template <typename T>\nstruct Guest {\n};", "struct alignas(64) Guest {};", "union Guest {\n};"):
+            for other in ("struct Guest {\n};", "struct Host {\n  struct Guest {\n  };\n};", "enum Guest : int { early, late };",
+                          "namespace {\nstruct Guest {\n};\n}  // namespace", "struct Host {\n  enum class Guest { a } guest;\n};",
+                          "namespace api {\nstruct Guest {\n};\n}  // namespace api", "struct Host::Guest {\n};",
+                          "  using Guest = uint32_t;", "template <typename T>\nusing Guest = std::vector<T>;"):
+                with self.subTest(one=one, other=other):
+                    line = 1 + next(n for n, text in enumerate(other.split("\n"), 1) if " Guest" in text or "::Guest" in text)
+                    first = 1 + next(n for n, text in enumerate(one.split("\n"), 1) if " Guest" in text)
+                    self.assertEqual(self.names(("core/net/a.hpp", one), ("core/src/b.cpp", other)),
+                                     [f"core/src/b.cpp:{line}: names: Guest is a type of core/net/a.hpp:{first}, too"])
+        within = "struct A {\n  struct Guest {};\n};\nstruct B {\n  struct Guest {};\n};"
+        self.assertEqual(self.names(("core/net/a.hpp", within)),
+                         ["core/net/a.hpp:6: names: Guest is a type of core/net/a.hpp:3, too"])
+
+    def test_types_of_other_names(self):
+        one = ("core/net/a.hpp", "struct Guest {\n};")
+        for other in ("class Guest;", "enum class Guest : int;", "friend class Guest;", "  using Guest = Host::Guest;",
+                      "// struct Guest {", "template <>\nstruct Guest<int> {\n};", "struct Guests {\n};", "struct Guest make() {\n}",
+                      "template <typename Guest>\nvoid meet(Guest&& guest) {\n}", "struct Host guest{};"):
             with self.subTest(other=other):
-                self.assertEqual(faults(one, other), [])
+                self.assertEqual(self.names(one, ("core/src/b.cpp", other)), [])
+        trait = "struct A {\n  using Stored = int;\n};\nstruct B {\n  using Stored = char;\n};"
+        self.assertEqual(self.names(("core/kernels/a.hpp", trait)), [])
+        result = "struct {} {{\n  using type = int;\n}};"
+        self.assertEqual(self.names(("core/net/a.hpp", result.format("A")), ("core/src/b.hpp", result.format("B"))), [])
+        for elsewhere in ("core/src/tests/b.cpp", "core/engine/benches/b.cpp", "plugins/shm/src/b.cpp"):
+            self.assertEqual(self.names(one, (elsewhere, one[1])), [], elsewhere)
+
+    def test_types_of_public_headers(self):
+        public = ("core/include/tutti/a.hpp", "struct Guest {\n};")
+        self.assertEqual(self.names(public, ("core/base/b.hpp", "struct Guest {\n};")),
+                         ["core/include/tutti/a.hpp:2: names: Guest is a type of core/base/b.hpp:2, too"])
+        self.assertEqual(self.names(public, ("core/src/b.hpp", "struct Guest {\n};")),
+                         ["core/src/b.hpp:2: names: Guest is a type of core/include/tutti/a.hpp:2, too"])
+        self.assertEqual(self.names(public, ("core/src/b.hpp", "namespace api {\nstruct Guest {\n};\n}  // namespace api")), [])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -41,14 +42,14 @@ struct RawBytes {
 // most `most` bytes and no control characters. A list has at most `most` elements; texts in it have the usual limits.
 template <typename T>
 struct Field {
-  using Value = std::remove_const_t<T>;
-  static constexpr bool is_number = std::is_integral_v<Value>, is_text = std::is_same_v<Value, std::string>;
-  using Limit = std::conditional_t<is_number, Value, size_t>;
+  using Unqualified = std::remove_const_t<T>;
+  static constexpr bool is_number = std::is_integral_v<Unqualified>, is_text = std::is_same_v<Unqualified, std::string>;
+  using Limit = std::conditional_t<is_number, Unqualified, size_t>;
 
   Field(const char* field, T& of) : name(field), value(of) {}
   Field(const char* field, T& of, Limit low, Limit high) : name(field), value(of), least(low), most(high) {}
 
-  bool fits(const Value& read) const {
+  bool fits(const Unqualified& read) const {
     if constexpr (is_number)
       return read >= least && read <= most;
     else
@@ -218,6 +219,7 @@ T decode(std::string_view bytes, const char* what) {
   wire.end();
   return value;
 }
+using Gather = std::function<std::vector<std::string>(const std::string& mine)>;  // returns all ranks' words
 // The values of all ranks, by rank. A Failure names "rank 3's `what`".
 template <TravelsBy<WireReader> T>
 std::vector<T> decode_all(const std::vector<std::string>& words, const std::string& what) {

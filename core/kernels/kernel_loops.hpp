@@ -19,7 +19,7 @@ constexpr int width = vector_bytes / static_cast<int>(sizeof(typename E::Accumul
 template <typename E, typename Body>
 TUTTI_INLINE void edge(uint64_t first, uint64_t last, const Body& body) {
 #if defined(__AVX512BW__)
-  body(Part<width<E>>{static_cast<uint32_t>(last - first)}, first);
+  body(Masked<width<E>>{static_cast<uint32_t>(last - first)}, first);
 #else
   if constexpr (width < E >> 8)
     for (; first + 8 <= last; first += 8) body(Edge<8>{}, first);
@@ -81,7 +81,7 @@ struct Placement {
 };
 
 template <typename S>
-Placement place(const Reduction& r, uint64_t vector) {
+Placement placement_of(const Reduction& r, uint64_t vector) {
   Placement placement;
   int lead = -1;  // the destination whose boundaries are kept: a streamed one before others
   for (int k = static_cast<int>(r.ndsts) - 1; k >= 0; --k) {
@@ -112,7 +112,7 @@ TUTTI_INLINE void fence() {
 template <typename E, bool Specialised, typename Fold>
 TUTTI_INLINE void write(const Reduction& r, const Fold& fold) {
   using S = typename E::Stored;
-  const Placement placement = place<S>(r, static_cast<uint64_t>(width<E>) * sizeof(S));
+  const Placement placement = placement_of<S>(r, static_cast<uint64_t>(width<E>) * sizeof(S));
   char* const d0 = static_cast<char*>(r.dsts[0]);
   if (Specialised && r.ndsts == 1 && !placement.streams[0])
     return sweep<E>(

@@ -18,9 +18,10 @@ TUTTI_INLINE T canonical_part(T v) {
 // (a + bi) * (c + di) = (ac - bd) + (ad + bc)i, each operation rounded. Infinities get no treatment of their own.
 template <typename T>
 struct ComplexProd {
-  struct Value {
+  struct ComplexParts {
     T real, imaginary;
   };
+  using Value = ComplexParts;
   TUTTI_INLINE static Value combine(Value a, Value b) {
     return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
   }
@@ -31,10 +32,11 @@ struct ComplexProd {
 // lowest of the operands that have this value.
 template <typename T, typename Index, bool kGreatest>
 struct ExtremePlace {
-  struct Value {
+  struct IndexedValue {
     T value;
     Index index;
   };
+  using Value = IndexedValue;
   static_assert(sizeof(Value) == sizeof(T) + sizeof(Index));
   // Is a's value better than b's? Without branches: which one is better cannot be predicted.
   TUTTI_INLINE static bool beats(T a, T b) {

@@ -34,7 +34,7 @@ template <typename T, int N>
 using Vector = typename VectorType<T, N>::type;
 
 // How a step reaches memory. Whole: N elements, the main loop's. Edge: N elements outside the main loop, where stores
-// are never streaming. Part: the first elements of a vector, by mask.
+// are never streaming. Masked: the first elements of a vector, by mask.
 template <int N>
 struct Whole {
   static constexpr int lanes = N;
@@ -77,7 +77,7 @@ struct Edge : Whole<N> {
 };
 #if defined(__AVX512BW__)
 template <int N>
-struct Part {
+struct Masked {
   static constexpr int lanes = N;
   uint32_t elements;
   template <typename T>
@@ -290,8 +290,8 @@ using Min = Extreme<false>;
 using Max = Extreme<true>;
 
 // Operators on bits. Logical ones look at whether an element is 0, and give 0 or 1. T is unsigned.
-enum class Bits { both, either, one };
-template <Bits kind, bool logical>
+enum class BitOperator { both, either, one };
+template <BitOperator kind, bool logical>
 struct Bitwise {
   static constexpr bool ordered = false, divides = false;
   template <typename T, int N>
@@ -302,17 +302,17 @@ struct Bitwise {
   template <typename T, int N>
   TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
     if constexpr (logical) a = truth<T, N>(a), b = truth<T, N>(b);
-    if constexpr (kind == Bits::both) return a & b;
-    if constexpr (kind == Bits::either) return a | b;
-    if constexpr (kind == Bits::one) return a ^ b;
+    if constexpr (kind == BitOperator::both) return a & b;
+    if constexpr (kind == BitOperator::either) return a | b;
+    if constexpr (kind == BitOperator::one) return a ^ b;
   }
 };
 template <bool logical>
-using And = Bitwise<Bits::both, logical>;
+using And = Bitwise<BitOperator::both, logical>;
 template <bool logical>
-using Or = Bitwise<Bits::either, logical>;
+using Or = Bitwise<BitOperator::either, logical>;
 template <bool logical>
-using Xor = Bitwise<Bits::one, logical>;
+using Xor = Bitwise<BitOperator::one, logical>;
 
 // v / divisor. Integers of up to 32 bits go through a floating-point type with at least as many bits again as the
 // quotient needs (8 in 24, 16 in 24, 32 in 53): a quotient that is no whole number is at least 1/divisor away from one,

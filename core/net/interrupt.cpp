@@ -13,39 +13,39 @@
 namespace tutti::core {
 namespace {
 
-struct Question {
+struct InterruptState {
   Interrupt::Ask ask = nullptr;
   void* self = nullptr;
   bool asking = false;
   uint64_t count = 0;
   Deadline::Clock::time_point next{};
 };
-thread_local Question question;
+thread_local InterruptState state;
 
 }  // namespace
 
 void Interrupt::set(Ask ask, void* self) noexcept {
-  question.ask = ask;
-  question.self = self;
-  question.next = {};
+  state.ask = ask;
+  state.self = self;
+  state.next = {};
 }
 
-bool Interrupt::is_asking() noexcept { return question.asking; }
-uint64_t Interrupt::count() noexcept { return question.count; }
+bool Interrupt::is_asking() noexcept { return state.asking; }
+uint64_t Interrupt::count() noexcept { return state.count; }
 
 bool Interrupt::is_wanted() {
-  if (!question.ask || question.asking) return false;
+  if (!state.ask || state.asking) return false;
   const auto now = Deadline::Clock::now();
-  if (now < question.next) return false;
-  question.next = now + pause;
-  question.asking = true;
+  if (now < state.next) return false;
+  state.next = now + pause;
+  state.asking = true;
   bool wanted = true;
   try {
-    wanted = question.ask(question.self) != 0;
+    wanted = state.ask(state.self) != 0;
   } catch (...) {  // an application's; it has no way through here
   }
-  question.asking = false;
-  if (wanted) ++question.count;
+  state.asking = false;
+  if (wanted) ++state.count;
   return wanted;
 }
 
@@ -55,7 +55,7 @@ void Interrupt::check() {
 
 void Interrupt::wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                            Deadline::Clock::time_point end) {
-  if (!question.ask) {
+  if (!state.ask) {
     changed.wait_until(lock, end);
     return;
   }
@@ -68,7 +68,7 @@ void Interrupt::wait_until(std::condition_variable& changed, std::unique_lock<st
 int Interrupt::poll(pollfd& waiting, int limit_ms) {
   const Deadline limit{std::chrono::milliseconds(limit_ms)};
   for (;;) {
-    const int most = question.ask ? static_cast<int>(pause.count()) : INT_MAX;
+    const int most = state.ask ? static_cast<int>(pause.count()) : INT_MAX;
     const int ready = ::poll(&waiting, 1, limit.poll_ms(most));
     if (ready > 0 || (ready < 0 && errno != EINTR)) return ready;
     if (limit.passed()) return 0;

@@ -17,7 +17,7 @@ namespace tutti::core {
 
 // A call of another communicator that a thread of the rank's process waits in.
 struct WaitElsewhere {
-  enum Kind : uint32_t { collective, receive, send };
+  enum WaitKind : uint32_t { collective, receive, send };
   uint64_t communicator = 0;
   uint64_t number = 0;  // of the collective, or of the send or receive
   uint32_t rank = 0;    // this rank's number there

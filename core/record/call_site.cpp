@@ -18,11 +18,11 @@
 namespace tutti::core {
 namespace {
 
-struct Given {
+struct GivenSite {
   bool there = false;
   CallSite::Text text{};
 };
-thread_local Given given;
+thread_local GivenSite given;
 
 CallSite::Text text_of(std::string_view from) {
   constexpr std::string_view cut = "...";

@@ -34,15 +34,15 @@ constexpr auto keep_dead_for = std::chrono::hours(24);
 constexpr auto keep_others_for = std::chrono::hours(24 * 7);
 constexpr size_t most_of_this_process = 16;
 
-struct Named {
+struct ParsedName {
   ProcessIdentity process;
   bool ours = false;  // the name is of our making
 };
 
-Named read_name(std::string name) {
+ParsedName read_name(std::string name) {
   constexpr std::string_view draft = ".draft";
   if (name.ends_with(draft)) name.resize(name.size() - draft.size());
-  Named result;
+  ParsedName result;
   std::string_view rest = name;
   uint64_t host = 0, pid = 0, start = 0, number = 0;
   if (take_number(rest, host, 16) && take_word(rest, "-") && take_number(rest, pid) && take_word(rest, "-") &&
@@ -63,7 +63,7 @@ void remove_left_behind(const std::string& folder) {
   std::vector<Dead> dead;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const Named named = read_name(entry.path().filename());
+    const ParsedName named = read_name(entry.path().filename());
     if (!named.ours) continue;
     const auto written = entry.last_write_time(ignored);
     if (named.process.host != self.host) {
@@ -151,7 +151,7 @@ void FlightFile::publish() {
 
 void FlightFile::remove() noexcept { unlink(path_.c_str()); }
 
-void leave_behind(const std::string& path) noexcept try {
+void retain_file(const std::string& path) noexcept try {
   static std::mutex mutex;
   static auto* left = new std::deque<std::string>();  // threads may outlive static destruction
   const std::lock_guard lock(mutex);

@@ -41,6 +41,6 @@ constexpr size_t most_left_behind = 256;
 std::optional<std::string> flight_folder();
 
 // The file stays when its communicator ends badly; of those the process keeps the last few.
-void leave_behind(const std::string& path) noexcept;
+void retain_file(const std::string& path) noexcept;
 
 }  // namespace tutti::core

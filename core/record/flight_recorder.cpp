@@ -143,7 +143,7 @@ FlightRecorder::~FlightRecorder() {
   if (ended_)
     file_->remove();
   else
-    leave_behind(path_);
+    retain_file(path_);
 }
 
 void FlightRecorder::write_header(tutti_flight_header& header) const {

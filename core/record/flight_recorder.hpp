@@ -89,7 +89,7 @@ class FlightRecorder {
     return static_cast<uint32_t>(calls_hash_ ^ calls_hash_ >> 32);
   }
   // The call is of that row, other than begin() has said.
-  void serve(uint64_t sequence, uint32_t service) {
+  void set_service(uint64_t sequence, uint32_t service) {
     tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
     if (o.number == sequence + 1) put(o.service, static_cast<uint16_t>(service));
   }

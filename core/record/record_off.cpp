@@ -33,7 +33,7 @@ FlightFile::FlightFile(const std::string&, uint64_t) { unreachable(); }
 FlightFile::~FlightFile() = default;
 void FlightFile::publish() {}
 void FlightFile::remove() noexcept {}
-void leave_behind(const std::string&) noexcept {}
+void retain_file(const std::string&) noexcept {}
 
 std::optional<TracePlace> trace_place() {
   refuse("TUTTI_TRACE");

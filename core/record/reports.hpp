@@ -46,7 +46,7 @@ class Reports {
     r.ticks += ticks;
   }
   // From now on calls of the collective are served like this.
-  void serve(uint32_t collective, uint32_t row, uint64_t slices, uint64_t schedule_hash) {
+  void set_service(uint32_t collective, uint32_t row, uint64_t slices, uint64_t schedule_hash) {
     served_[collective] = {true, row, slices, schedule_hash};
   }
   // A schedule of `row` is served by another one. A later call by another schedule stays what it is.

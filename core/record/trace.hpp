@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/wire.hpp"
 
 namespace tutti::core {
 
@@ -97,7 +98,6 @@ class Trace {
 
   // Collective: all ranks tell each other the time, so that tutti-trace can align the clocks of several hosts. A rank
   // without a trace takes part, too.
-  using Gather = std::function<std::vector<std::string>(const std::string& mine)>;
   static void exchange_clocks(Trace* trace, uint32_t rank, const Gather& gather);
 
  private:

@@ -53,12 +53,12 @@ void host_log(void*, const tutti_log_record* record) try {
 } catch (const std::bad_alloc&) {
 }
 // The settings that plugins asked for. Lives for good: so do the strings.
-struct Configuration {
+struct PluginSettings {
   std::mutex mutex;
   std::map<std::string, std::optional<std::string>> values;
 };
-Configuration& configuration() {
-  static auto* const all = new Configuration();
+PluginSettings& plugin_settings() {
+  static auto* const all = new PluginSettings();
   return *all;
 }
 const char* host_get_config(void*, const char* key) try {
@@ -128,7 +128,7 @@ uint32_t memory_kind(const std::string& name) {
 }
 
 const char* host_config(const char* key) {
-  Configuration& asked = configuration();
+  PluginSettings& asked = plugin_settings();
   const std::lock_guard lock(asked.mutex);
   auto [entry, fresh] = asked.values.try_emplace(key);
   const char* now = std::getenv(key);
@@ -139,7 +139,7 @@ const char* host_config(const char* key) {
 }
 
 std::vector<std::string> asked_settings() {
-  Configuration& asked = configuration();
+  PluginSettings& asked = plugin_settings();
   const std::lock_guard lock(asked.mutex);
   std::vector<std::string> names;
   for (const auto& [name, value] : asked.values) names.push_back(name);

@@ -43,7 +43,7 @@ const Table* by_name(const std::vector<const Table*>& tables, const std::string&
 
 // The interfaces of one kind: those of all plugins, by name, and those of the plugin that is being looked through.
 template <typename Table>
-struct Kind {
+struct InterfaceList {
   const char* id;
   const char* word;
   std::vector<const Table*> all, fresh;
@@ -170,8 +170,8 @@ class Registry {
   std::vector<PluginRecord> records_;
   std::vector<DeviceTables> devices_;
   template <typename Table>
-  Kind<Table>& kind() {
-    return std::get<Kind<Table>>(kinds_);
+  InterfaceList<Table>& kind() {
+    return std::get<InterfaceList<Table>>(kinds_);
   }
 
  private:
@@ -210,19 +210,19 @@ class Registry {
     std::apply([&](auto&... kinds) { (visit(kinds), ...); }, kinds_);
   }
 
-  static void name(PluginRecord& record, const Kind<tutti_transport>&, const char* name) {
+  static void name(PluginRecord& record, const InterfaceList<tutti_transport>&, const char* name) {
     record.transports.emplace_back(name);
   }
-  static void name(PluginRecord& record, const Kind<tutti_algorithm>&, const char* name) {
+  static void name(PluginRecord& record, const InterfaceList<tutti_algorithm>&, const char* name) {
     record.algorithms.emplace_back(name);
   }
   template <typename Table>
-  static void name(PluginRecord& record, const Kind<Table>& kind, const char* name) {
+  static void name(PluginRecord& record, const InterfaceList<Table>& kind, const char* name) {
     record.others.push_back(fmt::format("{} {}", kind.id, name));
   }
 
   template <typename Table>
-  static std::string collect(const tutti_plugin_entry_table* entry, Kind<Table>& kind) {
+  static std::string collect(const tutti_plugin_entry_table* entry, InterfaceList<Table>& kind) {
     kind.fresh.clear();
     for (uint32_t i = 0;; ++i) {
       const auto* table = static_cast<const Table*>(entry->get_interface(kind.id, i));
@@ -268,13 +268,14 @@ class Registry {
   }
 
   template <typename Table>
-  static void keep(Kind<Table>& kind) {
+  static void keep(InterfaceList<Table>& kind) {
     kind.all.insert(kind.all.end(), kind.fresh.begin(), kind.fresh.end());
     std::ranges::sort(kind.all, {}, [](const Table* table) { return std::string(table->name); });
   }
 
-  std::tuple<Kind<tutti_transport>, Kind<tutti_algorithm>, Kind<tutti_collective>, Kind<tutti_meeting>,
-             Kind<tutti_selector>, Kind<tutti_rma>, Kind<tutti_tracer>>
+  std::tuple<InterfaceList<tutti_transport>, InterfaceList<tutti_algorithm>, InterfaceList<tutti_collective>,
+             InterfaceList<tutti_meeting>, InterfaceList<tutti_selector>, InterfaceList<tutti_rma>,
+             InterfaceList<tutti_tracer>>
       kinds_{{TUTTI_TRANSPORT_ID, "transport", {}, {}},   {TUTTI_ALGORITHM_ID, "algorithm", {}, {}},
              {TUTTI_COLLECTIVE_ID, "collective", {}, {}}, {TUTTI_MEETING_ID, "meeting", {}, {}},
              {TUTTI_SELECTOR_ID, "selector", {}, {}},     {TUTTI_RMA_ID, "rma", {}, {}},
@@ -285,7 +286,7 @@ class Registry {
 
 template <typename Table>
 const Table* find(Registry& registry, const std::string& name, std::string* error) {
-  const Kind<Table>& kind = registry.kind<Table>();
+  const InterfaceList<Table>& kind = registry.kind<Table>();
   if (const Table* table = by_name(kind.all, name)) return table;
   if (!error) return nullptr;
   std::string known;

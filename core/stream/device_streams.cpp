@@ -153,7 +153,7 @@ void DeviceStreams::begin(const StreamCall& given, const BlockTable* blocks, con
     in_flight_.begin(call).call.shape.count = plan.plan.count;  // as messages have it
     if (!setup_.call_check->checked() && std::exchange(plan.plan.fresh, false))
       for (Link* link : plan.plan.links)
-        if (!setup_.is_local(link->peer)) news_.push_back({mine, link});
+        if (!setup_.is_local(link->peer)) notices_.push_back({mine, link});
     StreamPlan& form = plans_.choose(call, plan, comm_);
     if (!form.windows) require_scratch(form);
     plans_.open(call, form, comm_);
@@ -178,7 +178,7 @@ uint32_t DeviceStreams::service_of(StreamPlan& plan) {
 // Returns the row of reports of the plan by which it is served.
 uint32_t DeviceStreams::put(const StreamCall& call, StreamPlan& plan) {
   const uint32_t service = service_of(plan);
-  setup_.reports->serve(plan.plan.shape.collective, service, plan.plan.slices, plan.plan.schedule_hash);
+  setup_.reports->set_service(plan.plan.shape.collective, service, plan.plan.slices, plan.plan.schedule_hash);
   state_ = StreamState::issues;
   issue_.put(call, plan, plans_.places());
   return service;
@@ -187,7 +187,7 @@ uint32_t DeviceStreams::put(const StreamCall& call, StreamPlan& plan) {
 // Peers are notified of new plans once the links to them are connected. The threads of this process compare their calls
 // when they meet.
 void DeviceStreams::notify_peers() {
-  std::erase_if(news_, [this](const News& one) {
+  std::erase_if(notices_, [this](const FirstUseNotice& one) {
     if (!connect(*one.link)) return false;
     setup_.call_check->notify(one.call, {one.link});
     return true;
@@ -245,7 +245,7 @@ void DeviceStreams::match(std::vector<Transfer>& transfers) {
 // ---- Operations that are pending ---------------------------------------------------------------------------
 
 bool DeviceStreams::advance() {
-  if (!news_.empty()) notify_peers();
+  if (!notices_.empty()) notify_peers();
   const size_t over = in_flight_.reached();  // first: the channels then see all that those operations have written
   const bool moved = channels_.advance();
   if (moved) in_flight_.moved();
@@ -325,7 +325,8 @@ bool DeviceStreams::end(bool last) {
   const bool unmapped = state_ == StreamState::unmapped;
   if (!last) return unmapped;
   const auto limit = std::chrono::steady_clock::now() + unmapping_limit;
-  for (windows_.settle(); !memory_.is_settled() && std::chrono::steady_clock::now() < limit; windows_.settle()) {
+  for (windows_.release_pending(); !memory_.all_released() && std::chrono::steady_clock::now() < limit;
+       windows_.release_pending()) {
     comm_.drain();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }

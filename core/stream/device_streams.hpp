@@ -43,7 +43,7 @@ class DeviceStreams final : public Streams {
   bool close() override;
   std::string share(tutti_window& window, const Until& until) override { return windows_.share(window, until); }
   void drop(tutti_window& window, const Until& until) override { windows_.drop(window, until); }
-  void settle_windows() override { windows_.settle(); }
+  void release_pending_windows() override { windows_.release_pending(); }
   bool has_channels() const override { return setup_.has_channels(); }
   bool pending() const override {
     return in_flight_.oldest() || state_ == StreamState::opens || state_ == StreamState::issues;
@@ -84,11 +84,11 @@ class DeviceStreams final : public Streams {
   bool replays_ = false;               // operations were recorded whose replays wait for other processes
   std::vector<const char*> carriers_;  // of the transfers that begin
   // Peers to be notified of a plan's first use, once their links are connected.
-  struct News {
+  struct FirstUseNotice {
     Call call;
     Link* link;
   };
-  std::vector<News> news_;
+  std::vector<FirstUseNotice> notices_;
 };
 
 }  // namespace tutti::core

@@ -90,7 +90,7 @@ void InFlight::abort() {
 }
 
 void InFlight::keep_in_use(const std::string& why) {
-  state_ = State::stuck;
+  state_ = StreamHealth::stuck;
   in_use_ += "; " + why;
 }
 

@@ -50,7 +50,7 @@ class InFlight {
   void abort();
   // Nothing tells when the device has come to the end of a failed call. `why`: for the next error.
   void keep_in_use(const std::string& why);
-  bool has_failed() const { return state_ != State::sound; }
+  bool has_failed() const { return state_ != StreamHealth::sound; }
 
   // ---- Those that are pending.
   const StreamOperation* oldest() const { return operations_.empty() ? nullptr : &operations_.front(); }
@@ -80,13 +80,13 @@ class InFlight {
   const StreamOperation* overdue(uint64_t now_ns, bool issues);
   // Has the device come to the end of all that it was given?
   bool is_done() const { return !counter_ || counter_->reached(given_); }
-  bool is_over() const { return operations_.empty() && state_ != State::stuck && is_done(); }
+  bool is_over() const { return operations_.empty() && state_ != StreamHealth::stuck && is_done(); }
   // An error's words about memory that may still be in use, "; ...", told once.
   std::string take_in_use();
   // The communicator has ended. Gives each request to `ends`.
   template <typename Ends>
   void fail_all(Ends&& ends) {
-    state_ = std::max(state_, State::failed);
+    state_ = std::max(state_, StreamHealth::failed);
     for (const StreamOperation& operation : operations_)
       if (operation.request) ends(*operation.request);
     operations_.clear();
@@ -94,10 +94,10 @@ class InFlight {
   }
 
  private:
-  enum class State { sound, failed, stuck };
+  enum class StreamHealth { sound, failed, stuck };
   const DeviceTables device_;
   DeviceGate::User& gate_;
-  State state_ = State::sound;
+  StreamHealth state_ = StreamHealth::sound;
   std::unique_ptr<StreamCounter> counter_, queue_;
   DeviceProbe probe_;
   std::vector<StreamOperation> operations_;

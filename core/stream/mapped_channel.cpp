@@ -41,7 +41,7 @@ MappedChannel::MappedChannel(PeerMemory& memory, bool outgoing, const PeerRegion
       slots_(ring),
       flags_(flags),
       sent_(reinterpret_cast<uint64_t*>(flags_.host + flags_bytes(slots))) {
-  place(slots_.device, flags_.host, flags_.device);
+  init(slots_.device, flags_.host, flags_.device);
   for (uint64_t k = 0; outgoing && k < slots; ++k) *host_flag(k, false) = 1;
 }
 

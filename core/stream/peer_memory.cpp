@@ -107,7 +107,7 @@ bool PeerMemory::withdraw(Leaving& leaving, PeerRegion& region) {
   return leaving.lost = true;
 }
 
-bool PeerMemory::settle() {
+bool PeerMemory::release_pending() {
   std::erase_if(leaving_, [this](std::unique_ptr<Leaving>& one) {
     std::erase_if(one->regions, [&](PeerRegion& region) { return withdraw(*one, region); });
     if (!one->regions.empty()) return false;

@@ -6,8 +6,8 @@
 // Both ends know the tag of a memory beforehand. Its owner shares it or declines; the peer opens it or declines. So
 // neither waits for a rank that cannot.
 //
-// Threads: the owner serialises all calls. share(), open(), close() and settle() may wait for the device: they are made
-// in its gate.
+// Threads: the owner serialises all calls. share(), open(), close() and release_pending() may wait for the device: they
+// are made in its gate.
 #pragma once
 
 #include <tutti/plugin/mapped.h>
@@ -38,8 +38,8 @@ struct PeerRegion {
 class PeerMemory {
  public:
   // A tag, the same on both ends. `number` is below 2^32.
-  enum Kind : uint64_t { slots = 1, channel_flags = 2, window = 3, window_flags = 4 };
-  static uint64_t tag(Kind kind, uint32_t owner, uint64_t number) {
+  enum RegionKind : uint64_t { slots = 1, channel_flags = 2, window = 3, window_flags = 4 };
+  static uint64_t tag(RegionKind kind, uint32_t owner, uint64_t number) {
     return uint64_t{kind} << 60 | uint64_t{owner} << 32 | number;
   }
 
@@ -69,11 +69,11 @@ class PeerMemory {
   // No command names the peer's memory any more.
   void close(PeerRegion& mapped);
   // No command names these regions any more. When no peer maps them, `memory` is released, which the device has
-  // allocated and of which they are shares; nullptr: nothing is. Mappings are closed. All that is for settle() to do.
+  // allocated and of which they are shares; nullptr: nothing is. Mappings are closed. release_pending() does all that.
   void take_back(std::vector<PeerRegion> regions, std::byte* memory);
   // Goes on with what was taken back. True: nothing is left.
-  bool settle();
-  bool is_settled() const { return leaving_.empty(); }
+  bool release_pending();
+  bool all_released() const { return leaving_.empty(); }
 
  private:
   struct Leaving {

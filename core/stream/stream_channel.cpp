@@ -14,7 +14,7 @@
 
 namespace tutti::core {
 
-void StreamChannel::place(std::byte* data, std::byte* host_flags, std::byte* device_flags, uint64_t places) {
+void StreamChannel::init(std::byte* data, std::byte* host_flags, std::byte* device_flags, uint64_t places) {
   data_ = data;
   places_ = places;
   host_flags_ = host_flags;
@@ -56,13 +56,13 @@ StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* 
       slots_(tables, device, *link->port, slots * slot_bytes, in_host),
       carrier_(carrier_of(link->port->api->name, slots_.on_device())),
       lane_(transport_lane) {
-  place(slots_.seen(), flags_.host(), flags_.device());
+  init(slots_.seen(), flags_.host(), flags_.device());
   for (uint64_t k = 0; k < slots; ++k) *host_flag(k, false) = 1;
 }
 
 void StagedChannel::announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t>) {
   if (announced_ - finished_ == fragments_.size()) {
-    std::vector<Fragment> more(std::max<size_t>(16, fragments_.size() * 2));
+    std::vector<StagedFragment> more(std::max<size_t>(16, fragments_.size() * 2));
     for (uint64_t k = finished_; k != announced_; ++k) more[k & (more.size() - 1)] = fragment(k);
     fragments_ = std::move(more);
   }

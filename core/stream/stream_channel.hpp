@@ -75,7 +75,7 @@ class StreamChannel {
 
  protected:
   StreamChannel(uint32_t peer, bool outgoing) : peer_(peer), outgoing_(outgoing) {}
-  void place(std::byte* data, std::byte* host_flags, std::byte* device_flags, uint64_t places = slots);
+  void init(std::byte* data, std::byte* host_flags, std::byte* device_flags, uint64_t places = slots);
   uint32_t* host_flag(uint64_t k, bool full) const { return flag(host_flags_, k, full); }
 
   const uint32_t peer_;
@@ -113,10 +113,10 @@ class StagedChannel final : public StreamChannel {
 
  private:
   bool busy() const { return finished_ != announced_; }
-  struct Fragment {
+  struct StagedFragment {
     uint64_t bytes, operation;
   };
-  const Fragment& fragment(uint64_t k) const { return fragments_[k & (fragments_.size() - 1)]; }
+  const StagedFragment& fragment(uint64_t k) const { return fragments_[k & (fragments_.size() - 1)]; }
   static uint64_t offset_of(uint64_t k) { return k % slots * slot_bytes; }
   Flow& flow(uint64_t k) { return outgoing_ ? static_cast<Flow&>(out_[k % slots]) : in_[k % slots]; }
   bool start(uint64_t k);
@@ -130,7 +130,7 @@ class StagedChannel final : public StreamChannel {
   uint32_t lane_;
   std::array<Outflow, slots> out_;
   std::array<Inflow, slots> in_;
-  std::vector<Fragment> fragments_;  // finished_ .. announced_: fragment k at k modulo their power of two
+  std::vector<StagedFragment> fragments_;  // finished_ .. announced_: fragment k at k modulo their power of two
   uint64_t started_ = 0, finished_ = 0;
 };
 

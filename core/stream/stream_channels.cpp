@@ -25,7 +25,7 @@ class ChannelOpening {
                  Channels& channels, std::set<std::string>& logged)
       : setup_(setup), memory_(memory), channels_(channels), logged_(logged) {
     for (const StreamTraffic& t : traffic) {
-      const ChannelWay way{t.peer, t.lane, t.outgoing};
+      const StreamWayKey way{t.peer, t.lane, t.outgoing};
       if (channels_.contains(way)) continue;
       Coming& coming = coming_[way];
       if (memory_.reaches(t.peer)) continue;
@@ -43,7 +43,7 @@ class ChannelOpening {
   // Goes on; true when all are there. Throws Failure.
   bool advance() {
     for (auto at = coming_.begin(); at != coming_.end();)
-      at = settle(at->first, at->second) ? coming_.erase(at) : std::next(at);
+      at = open_or_stage(at->first, at->second) ? coming_.erase(at) : std::next(at);
     return coming_.empty();
   }
 
@@ -58,7 +58,7 @@ class ChannelOpening {
   };
 
   // Is the channel there? A rank that cannot have it mapped has told its peer, and both stage it.
-  bool settle(const ChannelWay& way, Coming& coming) {
+  bool open_or_stage(const StreamWayKey& way, Coming& coming) {
     if (!coming.staged && map(way, coming)) return true;
     if (!coming.staged || !connect((*setup_.links)[std::get<0>(way)])) return false;
     stage(way, *coming.staged);
@@ -66,7 +66,7 @@ class ChannelOpening {
   }
 
   // False: not yet, or it is to be staged.
-  bool map(const ChannelWay& way, Coming& coming) {
+  bool map(const StreamWayKey& way, Coming& coming) {
     const auto [peer, lane, outgoing] = way;
     if (!memory_.reaches(peer)) return coming.staged.emplace(), false;  // since a way before, which has said why
     bool connected = false;
@@ -82,7 +82,7 @@ class ChannelOpening {
     }
   }
 
-  bool offer(const ChannelWay& way, Coming& coming) {
+  bool offer(const StreamWayKey& way, Coming& coming) {
     const auto [peer, lane, outgoing] = way;
     if (!coming.shared)
       coming.shared = MappedChannel::share(memory_, setup_.device, peer, setup_.rank, lane);
@@ -91,9 +91,9 @@ class ChannelOpening {
     return true;
   }
 
-  bool accept(const ChannelWay& way, Coming& coming) {
+  bool accept(const StreamWayKey& way, Coming& coming) {
     const auto [peer, lane, outgoing] = way;
-    const auto open = [&, peer = peer, lane = lane](PeerMemory::Kind kind, uint64_t bytes) {
+    const auto open = [&, peer = peer, lane = lane](PeerMemory::RegionKind kind, uint64_t bytes) {
       return memory_.open(peer, PeerMemory::tag(kind, peer, lane), bytes).value_or(PeerRegion{});
     };
     if (!coming.slots) coming.slots = open(PeerMemory::slots, StreamChannel::slots * StreamChannel::slot_bytes);
@@ -104,7 +104,7 @@ class ChannelOpening {
     return true;
   }
 
-  void stage(const ChannelWay& way, const std::string& why) {
+  void stage(const StreamWayKey& way, const std::string& why) {
     const auto [peer, lane, outgoing] = way;
     if (!why.empty())
       log(TUTTI_LOG_WARN, setup_.device.tables.memory->name,
@@ -124,7 +124,7 @@ class ChannelOpening {
   PeerMemory& memory_;
   Channels& channels_;
   std::set<std::string>& logged_;
-  std::map<ChannelWay, Coming> coming_;
+  std::map<StreamWayKey, Coming> coming_;
 };
 
 }  // namespace

@@ -13,9 +13,9 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "schedule/stream_order.hpp"
 #include "stream/device_gate.hpp"
 #include "stream/mapped_channel.hpp"
 #include "stream/peer_memory.hpp"
@@ -25,8 +25,7 @@
 
 namespace tutti::core {
 
-using ChannelWay = std::tuple<uint32_t, uint32_t, bool>;  // peer, lane, outgoing
-using Channels = std::map<ChannelWay, std::unique_ptr<StreamChannel>>;
+using Channels = std::map<StreamWayKey, std::unique_ptr<StreamChannel>>;
 
 class StreamChannels {
  public:

@@ -29,17 +29,17 @@ class StreamCounter {
   tutti_command wait(uint32_t value) const { return command(TUTTI_COMMAND_WAIT, value); }
   // Has this value been stored, or a later one? Then all that precedes the command is done, and visible here.
   bool reached(uint32_t value) const {
-    return static_cast<int32_t>(std::atomic_ref(*place_.host).load(std::memory_order_acquire) - value) >= 0;
+    return static_cast<int32_t>(std::atomic_ref(*address_.host).load(std::memory_order_acquire) - value) >= 0;
   }
 
  private:
   tutti_command command(uint32_t kind, uint32_t value) const;
-  struct Place {
+  struct CounterAddress {
     uint32_t *host, *device;
   };
-  struct Places;
-  Places& places_;
-  Place place_;
+  struct CounterPool;
+  CounterPool& pool_;
+  CounterAddress address_;
   uint32_t newest_ = 0;
 };
 

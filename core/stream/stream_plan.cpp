@@ -90,9 +90,9 @@ StreamProgram& program_of(const std::vector<StreamLaunch*>& launches) {
 }
 
 // One operation on its way into the streams.
-class Issue {
+class CollectiveIssue {
  public:
-  Issue(StreamWriter& writer, const std::vector<StreamLaunch*>& launches)
+  CollectiveIssue(StreamWriter& writer, const std::vector<StreamLaunch*>& launches)
       : writer_(writer), launches_(launches), program_(program_of(launches)) {}
 
   void run(const DeviceTables& device, const std::function<void()>& meanwhile) {
@@ -173,11 +173,11 @@ void require_readable(const StreamPart& reader, uint32_t device, uint32_t rank) 
 
 void issue(StreamWriter& writer, const DeviceTables& device, const std::vector<StreamLaunch*>& launches,
            const std::function<void()>& meanwhile) {
-  Issue filling(writer, launches);
+  CollectiveIssue work(writer, launches);
   try {
-    filling.run(device, meanwhile);
+    work.run(device, meanwhile);
   } catch (...) {
-    filling.give_up();
+    work.give_up();
     throw;
   }
 }

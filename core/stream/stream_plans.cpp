@@ -22,13 +22,13 @@ void attempt(std::string& why, const std::function<void()>& body) {
   if (why.empty()) try {
       body();
     } catch (const Failure& failure) {
-      why = printable(failure.text.empty() ? tutti_status_text(failure.status) : failure.text, Settlement::longest);
+      why = printable(failure.text.empty() ? tutti_status_text(failure.status) : failure.text, WindowProposal::longest);
     }
 }
 
 }  // namespace
 
-std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, const std::vector<Settlement>& all,
+std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, const std::vector<WindowProposal>& all,
                                       const WindowPlaces& places, const std::function<uint64_t(uint32_t)>& scratch_of) {
   auto table = std::make_shared<WindowTable>();
   table->incoming.resize(plan.traffic.size());
@@ -173,7 +173,7 @@ void StreamPlans::require_recordable(const StreamCall& call) {
   if (find_places(call, known.plan).any()) {
     const Plans::InWindows& in_windows = found->second.in_windows[call.shape.in_place != 0];
     if (in_windows.form) return;
-    if (!in_windows.settled) refuse(", with buffers in windows as well");
+    if (!in_windows.agreed) refuse(", with buffers in windows as well");
   }
   if (!found->second.open) refuse("");
   require_mapped(known);
@@ -234,19 +234,19 @@ StreamPlan& StreamPlans::choose(const StreamCall& call, StreamPlan& plan, Stream
   if (!places_.any()) return plan;
   Plans& plans = plans_.at(common(call.shape));
   const Plans::InWindows& found = plans.in_windows[call.shape.in_place != 0];
-  if (!found.settled) settle(call, plans, comm);
+  if (!found.agreed) agree(call, plans, comm);
   if (found.form) return *found.form;
   log_why_not_in_place(call, found.refusal);
   return plan;
 }
 
-// Where a root may be in place alone, both of its forms are settled at once. All ranks meet twice: to tell each other
+// Where a root may be in place alone, both of its forms are agreed on at once. All ranks meet twice: to tell each other
 // what they send and which scratch they need, and then whether all could map the scratch. If one rank refuses, all do.
-void StreamPlans::settle(const StreamCall& call, Plans& plans, StreamComm& comm) {
+void StreamPlans::agree(const StreamCall& call, Plans& plans, StreamComm& comm) {
   std::vector<uint32_t> variants{call.shape.in_place != 0};
   if (has_root(call.shape.collective) && call.shape.root == setup_.rank) variants = {0, 1};
   std::unique_ptr<StreamPlan> made[2];
-  Settlement mine;
+  WindowProposal mine;
   attempt(mine.refusal, [&] {
     for (const uint32_t in_place : variants) {
       Shape shape = call.shape;
@@ -263,11 +263,11 @@ void StreamPlans::settle(const StreamCall& call, Plans& plans, StreamComm& comm)
                                                     mine.scratch, setup_.scratch_limit));
   });
   if (mine.scratch <= windows_.scratch_bytes()) mine.scratch = 0;  // it stays
-  const auto all = decode_all<Settlement>(comm.gather(encode(mine)), "words on windows");
-  windows_.settle();
+  const auto all = decode_all<WindowProposal>(comm.gather(encode(mine)), "words on windows");
+  windows_.release_pending();
   std::vector<std::string> refusals;
   std::vector<uint64_t> scratch;
-  for (const Settlement& one : all) {
+  for (const WindowProposal& one : all) {
     refusals.push_back(one.refusal);
     scratch.push_back(one.scratch);
   }
@@ -280,12 +280,12 @@ void StreamPlans::settle(const StreamCall& call, Plans& plans, StreamComm& comm)
         made[in_place]->windows = table_of(*made[in_place], setup_.rank, all, places_,
                                            [&](uint32_t peer) { return windows_.offered_bytes(peer); });
       });
-    why = printable(first_refusal(comm.gather(own)), Settlement::longest);
+    why = printable(first_refusal(comm.gather(own)), WindowProposal::longest);
     windows_.adopt_scratch(why.empty(), until);
   }
   for (const uint32_t in_place : variants) {
     Plans::InWindows& entry = plans.in_windows[in_place];
-    entry.settled = true;
+    entry.agreed = true;
     entry.refusal = why;
     if (!why.empty()) continue;
     entry.form = std::move(made[in_place]);

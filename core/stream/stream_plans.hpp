@@ -22,7 +22,7 @@ namespace tutti::core {
 
 // A rank's words in the first call of a shape in windows: why it cannot, or the size to which its scratch grows and the
 // messages it sends.
-struct Settlement {
+struct WindowProposal {
   static constexpr size_t longest = 1024;
   std::string refusal;
   uint64_t scratch = 0;
@@ -35,7 +35,7 @@ struct Settlement {
 
 // The messages that the plan receives, as the peers have told them: `all`, by rank. `scratch_of`: the bytes of a peer's
 // scratch. Throws Failure where the two do not go together, or a message does not lie in its buffer.
-std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, const std::vector<Settlement>& all,
+std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, const std::vector<WindowProposal>& all,
                                       const WindowPlaces& places, const std::function<uint64_t(uint32_t)>& scratch_of);
 
 class StreamPlans {
@@ -51,7 +51,7 @@ class StreamPlans {
   StreamPlan& find(const StreamCall& call, const BlockTable* blocks);
   // Where the buffers of the call whose plan was found last lie in windows.
   const WindowPlaces& places() const { return places_; }
-  // May that call use windows? Not where the ranks have settled that it cannot.
+  // May that call use windows? Not where the ranks have agreed that it cannot.
   bool may_use_windows(const StreamCall& call) const;
   // The form of that plan that is to be issued: `plan`, or the one that uses windows. In the first call of a shape
   // whose buffers lie in windows all ranks settle whether there is such a form. Throws Failure.
@@ -70,8 +70,8 @@ class StreamPlans {
     uint64_t last_used = 0;
     struct InWindows {
       std::unique_ptr<StreamPlan> form;
-      bool settled = false;
-      std::string refusal;  // settled: why there is no form
+      bool agreed = false;
+      std::string refusal;  // agreed: why there is no form
     } in_windows[2];
   };
 
@@ -81,7 +81,7 @@ class StreamPlans {
   void require_mapped(const StreamPlan& plan) const;
   // Places of the call in windows, where all of its deciding buffers lie in windows that are used in place.
   WindowPlaces find_places(const StreamCall& call, const Plan& plan);
-  void settle(const StreamCall& call, Plans& plans, StreamComm& comm);
+  void agree(const StreamCall& call, Plans& plans, StreamComm& comm);
   // The application wants windows to be read in place. Each reason is logged once in a row.
   void log_why_not_in_place(const StreamCall& call, const std::string& why);
 

@@ -58,10 +58,10 @@ class StreamProgram {
     uint32_t base;    // rank * 3 + buffer
     uint64_t offset;
   };
-  enum class Part : uint32_t { destination, source, awaited, notified };
+  enum class CommandField : uint32_t { destination, source, awaited, notified };
   struct SlotUse {
     uint32_t command;
-    Part part;
+    CommandField part;
     uint32_t source;
     uint32_t way;  // of the plan's traffic
     uint64_t number;
@@ -80,7 +80,7 @@ class StreamProgram {
     uint32_t events = 0;
   };
   // A command of `reader` reads the owner's memory, until the owner's command `cover` waits for it.
-  struct Read {
+  struct PeerRead {
     size_t owner, reader;
     uint64_t at, cover;
   };
@@ -89,7 +89,7 @@ class StreamProgram {
   const bool counts_;            // each rank's first and last command store into its counter
   std::vector<Rank> ranks_;
   std::vector<Run> runs_;
-  std::vector<Read> reads_;
+  std::vector<PeerRead> reads_;
   std::vector<std::byte*> bases_;  // of the call under way
 };
 

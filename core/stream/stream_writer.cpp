@@ -21,23 +21,23 @@ void StreamWriter::open(const DeviceTables& device, uint64_t most, const std::fu
 
 void StreamWriter::add(const Target& target, uint32_t events) {
   const size_t number = open_++;
-  if (number == fillings_.size()) fillings_.emplace_back();
-  Filling& filling = fillings_[number];
-  filling.of = target;
-  filling.collected.clear();
-  filling.sources.clear();
-  filling.commands = filling.prepared = filling.fresh = 0;
-  filling.used = 0;
-  while (filling.used < events) (void)spare_event(number);
+  if (number == buffers_.size()) buffers_.emplace_back();
+  CommandBuffer& buffer = buffers_[number];
+  buffer.of = target;
+  buffer.collected.clear();
+  buffer.sources.clear();
+  buffer.commands = buffer.prepared = buffer.fresh = 0;
+  buffer.used = 0;
+  while (buffer.used < events) (void)spare_event(number);
 }
 
 void StreamWriter::write(size_t target, const tutti_command* commands, size_t n) {
-  Filling& filling = fillings_[target];
+  CommandBuffer& buffer = buffers_[target];
   flush(target);
   while (n) {
     const size_t some = most_ ? std::min<uint64_t>(n, stretch() - std::min(fresh_, stretch() - 1)) : n;
-    enqueue(filling, commands, some);
-    filling.prepared += some;
+    enqueue(buffer, commands, some);
+    buffer.prepared += some;
     commands += some;
     n -= some;
     if (most_ && fresh_ >= stretch()) drain(most_ - most_ / 4);
@@ -45,24 +45,24 @@ void StreamWriter::write(size_t target, const tutti_command* commands, size_t n)
 }
 
 void StreamWriter::write_fused(size_t target, const tutti_command* commands, size_t n) {
-  Filling& filling = fillings_[target];
+  CommandBuffer& buffer = buffers_[target];
   flush(target);
   const tutti_executor* executor = device_.executor;
   const tutti_status status =
-      executor->enqueue_fused(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
-  require_taken(filling, status);
-  ++filling.commands;
+      executor->enqueue_fused(executor->self, buffer.of.stream, commands, static_cast<uint32_t>(n));
+  require_taken(buffer, status);
+  ++buffer.commands;
 }
 
 void StreamWriter::copy(size_t target, void* dst, const void* src, uint64_t bytes) {
-  Filling& filling = fillings_[target];
+  CommandBuffer& buffer = buffers_[target];
   tutti_command command{};
   command.kind = TUTTI_COMMAND_COPY;
   command.dst = dst;
   command.count = bytes;
   command.sources = 1;
-  filling.sources.push_back(src);
-  filling.collected.push_back(command);
+  buffer.sources.push_back(src);
+  buffer.collected.push_back(command);
 }
 
 void StreamWriter::flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value) {
@@ -81,13 +81,13 @@ tutti_event* StreamWriter::event_end(size_t target) {
 
 // The next spare event that nothing of this operation uses.
 tutti_event* StreamWriter::spare_event(size_t target) {
-  Filling& filling = fillings_[target];
-  std::vector<tutti_event*>& spare = *filling.of.spare;
-  if (filling.used == spare.size()) {
+  CommandBuffer& buffer = buffers_[target];
+  std::vector<tutti_event*>& spare = *buffer.of.spare;
+  if (buffer.used == spare.size()) {
     spare.reserve(spare.size() + 1);
     spare.push_back(make_event(target));
   }
-  return spare[filling.used++];
+  return spare[buffer.used++];
 }
 
 tutti_event* StreamWriter::make_event(size_t target) const {
@@ -99,39 +99,39 @@ tutti_event* StreamWriter::make_event(size_t target) const {
 }
 
 void StreamWriter::flush(size_t target) {
-  Filling& filling = fillings_[target];
-  if (filling.collected.empty()) return;
-  const void* const* source = filling.sources.data();
-  for (tutti_command& command : filling.collected)
+  CommandBuffer& buffer = buffers_[target];
+  if (buffer.collected.empty()) return;
+  const void* const* source = buffer.sources.data();
+  for (tutti_command& command : buffer.collected)
     if (command.sources) command.src = source++;
-  enqueue(filling, filling.collected.data(), filling.collected.size());
+  enqueue(buffer, buffer.collected.data(), buffer.collected.size());
   drop(target);
 }
 
 void StreamWriter::drop(size_t target) {
-  fillings_[target].collected.clear();
-  fillings_[target].sources.clear();
+  buffers_[target].collected.clear();
+  buffers_[target].sources.clear();
 }
 
-void StreamWriter::enqueue(Filling& filling, const tutti_command* commands, size_t n) {
+void StreamWriter::enqueue(CommandBuffer& buffer, const tutti_command* commands, size_t n) {
   if (!n) return;
   std::unique_lock<std::mutex> turn;
-  if (filling.of.turn) {
-    turn = std::unique_lock(*filling.of.turn, std::defer_lock);
+  if (buffer.of.turn) {
+    turn = std::unique_lock(*buffer.of.turn, std::defer_lock);
     while (!turn.try_lock()) (*meanwhile_)();  // its holder may have to wait for the device
   }
   const tutti_executor* executor = device_.executor;
-  const tutti_status status = executor->enqueue(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
-  require_taken(filling, status);
-  filling.commands += n;
-  filling.fresh += n;
+  const tutti_status status = executor->enqueue(executor->self, buffer.of.stream, commands, static_cast<uint32_t>(n));
+  require_taken(buffer, status);
+  buffer.commands += n;
+  buffer.fresh += n;
   fresh_ += n;
 }
 
-void StreamWriter::require_taken(const Filling& filling, tutti_status status) const {
+void StreamWriter::require_taken(const CommandBuffer& buffer, tutti_status status) const {
   if (status < 0)
     throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
-                                      filling.of.rank, take_plugin_error()));
+                                      buffer.of.rank, take_plugin_error()));
 }
 
 void StreamWriter::drain(uint64_t most) {
@@ -139,20 +139,20 @@ void StreamWriter::drain(uint64_t most) {
   fresh_ = 0;
   while (queued_ > most) {
     const Stretch first = stretches_.front();
-    while (!fillings_[first.target].of.queue->reached(first.end)) (*meanwhile_)();
+    while (!buffers_[first.target].of.queue->reached(first.end)) (*meanwhile_)();
     queued_ -= first.commands;
     stretches_.erase(stretches_.begin());
   }
 }
 
 void StreamWriter::end_stretch(size_t target) {
-  Filling& filling = fillings_[target];
-  if (!filling.fresh && filling.collected.empty()) return;
-  const uint32_t end = filling.of.queue->next();
-  add(target, filling.of.queue->store(end));
+  CommandBuffer& buffer = buffers_[target];
+  if (!buffer.fresh && buffer.collected.empty()) return;
+  const uint32_t end = buffer.of.queue->next();
+  add(target, buffer.of.queue->store(end));
   flush(target);
-  queued_ += filling.fresh;
-  stretches_.push_back({target, end, std::exchange(filling.fresh, 0)});
+  queued_ += buffer.fresh;
+  stretches_.push_back({target, end, std::exchange(buffer.fresh, 0)});
 }
 
 }  // namespace tutti::core

@@ -53,7 +53,7 @@ class StreamWriter {
   // Single commands are collected until flush().
   void copy(size_t target, void* dst, const void* src, uint64_t bytes);
   void flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value);
-  void add(size_t target, const tutti_command& command) { fillings_[target].collected.push_back(command); }
+  void add(size_t target, const tutti_command& command) { buffers_[target].collected.push_back(command); }
   void event(size_t target, uint32_t kind, tutti_event* event);
   // An event of the stream's device, which is the caller's.
   tutti_event* make_event(size_t target) const;
@@ -72,7 +72,7 @@ class StreamWriter {
   uint64_t commands(size_t target) const { return at(target).commands; }
 
  private:
-  struct Filling {
+  struct CommandBuffer {
     Target of;
     std::vector<tutti_command> collected;
     std::vector<const void*> sources;  // of the collected copies, in order
@@ -86,9 +86,9 @@ class StreamWriter {
     uint32_t end;
     uint64_t commands;
   };
-  const Filling& at(size_t target) const { return fillings_[target]; }
-  void require_taken(const Filling& filling, tutti_status status) const;
-  void enqueue(Filling& filling, const tutti_command* commands, size_t n);
+  const CommandBuffer& at(size_t target) const { return buffers_[target]; }
+  void require_taken(const CommandBuffer& buffer, tutti_status status) const;
+  void enqueue(CommandBuffer& buffer, const tutti_command* commands, size_t n);
   tutti_event* spare_event(size_t target);
   void end_stretch(size_t target);
   uint64_t stretch() const { return most_ < 4 ? 1 : most_ / 4; }
@@ -96,7 +96,7 @@ class StreamWriter {
   DeviceTables device_;
   uint64_t most_ = 0;
   const std::function<void()>* meanwhile_ = nullptr;
-  std::vector<Filling> fillings_;  // the first `open_` of them are in use
+  std::vector<CommandBuffer> buffers_;  // the first `open_` of them are in use
   size_t open_ = 0;
   std::vector<Stretch> stretches_;  // oldest first, not known to be done
   uint64_t queued_ = 0;             // commands in them

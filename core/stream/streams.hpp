@@ -66,7 +66,7 @@ class Streams {
   virtual std::string share(tutti_window& window, const Until& until) = 0;
   virtual void drop(tutti_window& window, const Until& until) = 0;
   // Releases what was taken back and no peer has mapped any more.
-  virtual void settle_windows() = 0;
+  virtual void release_pending_windows() = 0;
 
   // ---- How things stand.
   virtual bool has_channels() const = 0;

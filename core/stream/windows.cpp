@@ -36,7 +36,7 @@ WindowMessage canonical(const Plan& plan, uint32_t rank, WindowMessage message) 
 
 uint64_t WindowPlaces::hash() const {
   uint64_t hash = 0;
-  for (const Place& place : {in, out})
+  for (const WindowOffset& place : {in, out})
     for (const uint64_t part : {place.window ? place.window->id : 0, place.offset})
       hash = (hash ^ part) * 0x9e3779b97f4a7c15u + (hash >> 29);
   return hash;
@@ -115,7 +115,7 @@ void Windows::synchronise(const Until& until, const std::function<void()>& body)
 }
 
 // Is the peer's link connected, or has it been refused? Both ends come to the same.
-bool Windows::is_settled(uint32_t peer) {
+bool Windows::is_decided(uint32_t peer) {
   try {
     return !memory_.reaches(peer) || memory_.connect(peer);
   } catch (const Failure&) {
@@ -141,7 +141,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
     }
   };
   made->of.assign(bytes.size(), {});
-  until([this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return is_settled(peer); }); });
+  until([this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return is_decided(peer); }); });
   std::vector<uint32_t> peers;
   for (const uint32_t peer : remote_)
     if (memory_.reaches(peer))
@@ -173,7 +173,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
   const auto advance = [&] {
     std::erase_if(unopened, [&](uint32_t peer) { return attempt([&] { return open(peer); }); });
     std::erase_if(without_flags,
-                  [&](uint32_t peer) { return attempt([&] { return settle_flags(peer, number, coming[peer]); }); });
+                  [&](uint32_t peer) { return attempt([&] { return open_flags(peer, number, coming[peer]); }); });
   };
   try {
     until([&] { return gate_.try_run(advance) && unopened.empty() && without_flags.empty(); });
@@ -185,7 +185,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
 }
 
 // The lower rank of two makes their flags. It has them once the other one has mapped them.
-bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
+bool Windows::open_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
   const uint64_t tag = PeerMemory::tag(PeerMemory::window_flags, std::min(peer, setup_.rank), number);
   const uint64_t bytes = flags_bytes(setup_.lanes);
   if (peer < setup_.rank) {
@@ -281,7 +281,7 @@ StreamChannel& Windows::open(const StreamTraffic& way, std::unique_ptr<StreamCha
   const bool rises = way.outgoing == (setup_.rank < way.peer);
   if (!channel)
     channel = std::make_unique<WindowChannel>(flags_[way.peer], way.outgoing, (rises ? 0 : setup_.lanes) + way.lane);
-  static_cast<WindowChannel&>(*channel).serve(way.sizes.size());
+  static_cast<WindowChannel&>(*channel).reserve(way.sizes.size());
   return *channel;
 }
 
@@ -291,7 +291,7 @@ void* Windows::data(const StreamPlan& plan, const WindowPlaces& places, uint32_t
   const WindowMessage& message = plan.windows->incoming[way][number];
   if (!message.bytes) return nullptr;
   if (message.buffer == TUTTI_BUFFER_SCRATCH) return scratch_.of[traffic.peer].device + message.offset;
-  const WindowPlaces::Place& place = message.buffer == TUTTI_BUFFER_IN ? places.in : places.out;
+  const WindowPlaces::WindowOffset& place = message.buffer == TUTTI_BUFFER_IN ? places.in : places.out;
   return place.window->bases[traffic.peer] + place.offset + message.offset;
 }
 

@@ -6,7 +6,7 @@
 //
 // A call uses windows when the buffers that every rank passes to it lie in windows. They lie at the same offset of the
 // same window on all ranks, so a rank knows where its peers' buffers are. Which bytes of which buffer a peer's message
-// carries depends on the plan alone: the ranks tell each other in the first call of a shape (StreamPlans::settle).
+// carries depends on the plan alone: the ranks tell each other in the first call of a shape (StreamPlans::agree).
 //
 // Two flags order a message. One side waits for a flag and resets it; the other side sets it:
 //
@@ -35,11 +35,11 @@ namespace tutti::core {
 
 // Where a call's buffers lie in windows. A buffer that the call's rule does not ask for has no window.
 struct WindowPlaces {
-  struct Place {
+  struct WindowOffset {
     const tutti_window* window = nullptr;
     uint64_t offset = 0;
   };
-  Place in, out;
+  WindowOffset in, out;
   bool any() const { return in.window || out.window; }
   uint64_t hash() const;  // the same on all ranks of a right call; 0: the call uses no windows
 };
@@ -104,8 +104,8 @@ class Windows {
   // and takes back this rank's.
   void close();
   // Releases what was taken back and no peer has mapped any more.
-  void settle() {
-    if (!memory_.is_settled()) gate_.try_run([this] { memory_.settle(); });
+  void release_pending() {
+    if (!memory_.all_released()) gate_.try_run([this] { memory_.release_pending(); });
   }
   // Is there anything to do for close()?
   bool is_open() const { return exchanges_ > 0; }
@@ -120,8 +120,8 @@ class Windows {
   };
   std::string exchange(std::byte* address, const std::vector<uint64_t>& bytes, const std::string& refusal,
                        const Until& until, Shared* made);
-  bool is_settled(uint32_t peer);
-  bool settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming);
+  bool is_decided(uint32_t peer);
+  bool open_flags(uint32_t peer, uint32_t number, PeerRegion& coming);
   void synchronise(const Until& until, const std::function<void()>& body);
   void close(std::vector<PeerRegion>& mappings);
   void take_back(Shared& shared);
@@ -144,9 +144,9 @@ class WindowChannel final : public StreamChannel {
   // The `way`-th of those between two ranks, whose flags these are.
   WindowChannel(const PeerRegion& flags, bool outgoing, uint64_t way) : StreamChannel(flags.peer, outgoing) {
     const uint64_t offset = way * flags_bytes(Windows::most_messages);
-    place(nullptr, flags.host + offset, flags.device + offset, 0);
+    init(nullptr, flags.host + offset, flags.device + offset, 0);
   }
-  void serve(uint64_t messages) { places_ = std::max(places_, messages); }
+  void reserve(uint64_t messages) { places_ = std::max(places_, messages); }
   void announce(uint64_t bytes, uint64_t, std::optional<uint64_t>) override { bytes_ += bytes; }
   const char* carrier() const override { return Windows::carrier; }
 };

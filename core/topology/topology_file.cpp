@@ -59,13 +59,13 @@ class JsonWriter {
 class JsonReader {
  public:
   JsonReader(std::string where, const Json& object) : where_(std::move(where)), object_(object) {}
-  void operator()(auto&&... fields) { (read(fields, at(fields.name), place(fields.name)), ...); }
+  void operator()(auto&&... fields) { (read(fields, at(fields.name), path_of(fields.name)), ...); }
   [[noreturn]] void refuse(const char* name, const std::string& expected, const std::string& got) const {
-    wrong_json(place(name), expected, got);
+    wrong_json(path_of(name), expected, got);
   }
 
  private:
-  std::string place(const char* name) const { return where_ + "." + name; }
+  std::string path_of(const char* name) const { return where_ + "." + name; }
   const Json& at(const char* name) const {
     if (!object_.is_object() || !object_.contains(name))
       wrong_json(where_, fmt::format("an object with \"{}\"", name), object_);

@@ -53,18 +53,18 @@ void visit(FuzzInput& input) {
   if (knows_secret) {
     const std::string nonce(kNonceBytes, 'n');
     stranger.say(meeting_prefix() + nonce);
-    FUZZ_CHECK(guest.advance(kSecret) == TcpGuest::State::talking);
+    FUZZ_CHECK(guest.advance(kSecret) == TcpGuest::GuestState::talking);
     const std::string answer = stranger.hear(kPrefixBytes + kNonceBytes + kProofBytes);
     FUZZ_CHECK(answer.size() == kPrefixBytes + kNonceBytes + kProofBytes);
     stranger.say(spoke_proof(kSecret, nonce, answer.substr(kPrefixBytes, kNonceBytes)));
   }
-  TcpGuest::State state = TcpGuest::State::talking;
-  while (!input.empty() && state == TcpGuest::State::talking) {
+  TcpGuest::GuestState state = TcpGuest::GuestState::talking;
+  while (!input.empty() && state == TcpGuest::GuestState::talking) {
     stranger.say(input.text());
     state = guest.advance(kSecret);
   }
-  FUZZ_CHECK(state != TcpGuest::State::turned_away || !guest.why().empty());
-  if (state != TcpGuest::State::introduced) return;
+  FUZZ_CHECK(state != TcpGuest::GuestState::turned_away || !guest.why().empty());
+  if (state != TcpGuest::GuestState::introduced) return;
   FUZZ_CHECK(knows_secret);
   FUZZ_CHECK(encode(guest.hello()).size() <= kMaxHello);
 }

@@ -10,23 +10,23 @@
 namespace tutti::core {
 namespace {
 
-struct Registry {
+struct DescriptorSet {
   std::mutex mutex;  // held across a fork, so that the child finds the set whole
   std::set<int> fds;
 };
 
-Registry& registry() {
-  static Registry& all = *new Registry;
+DescriptorSet& descriptors() {
+  static DescriptorSet& all = *new DescriptorSet;
   return all;
 }
 
 void watch_forks() {
   [[maybe_unused]] static const int once =
-      ::pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+      ::pthread_atfork([] { descriptors().mutex.lock(); }, [] { descriptors().mutex.unlock(); },
                        [] {
-                         for (const int fd : registry().fds) ::close(fd);
-                         registry().fds.clear();
-                         registry().mutex.unlock();
+                         for (const int fd : descriptors().fds) ::close(fd);
+                         descriptors().fds.clear();
+                         descriptors().mutex.unlock();
                        });
 }
 
@@ -34,13 +34,13 @@ void watch_forks() {
 
 void close_in_children(int fd) {
   watch_forks();
-  const std::lock_guard lock(registry().mutex);
-  registry().fds.insert(fd);
+  const std::lock_guard lock(descriptors().mutex);
+  descriptors().fds.insert(fd);
 }
 
 void forget_in_children(int fd) {
-  const std::lock_guard lock(registry().mutex);
-  registry().fds.erase(fd);
+  const std::lock_guard lock(descriptors().mutex);
+  descriptors().fds.erase(fd);
 }
 
 }  // namespace tutti::core

@@ -113,7 +113,7 @@ void ControlMesh::say_goodbye() {
 // ---- The thread --------------------------------------------------------------------------------------------
 
 void ControlMesh::run() {
-  std::vector<Arrival> arrivals;
+  std::vector<LinkEvent> events;
   int patience = -1;
   while (true) {
     const std::vector<int> ready = wait(patience);
@@ -121,20 +121,20 @@ void ControlMesh::run() {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
       for (const int fd : ready) try {
-          serve(fd);
+          dispatch(fd);
         } catch (const std::exception& e) {  // out of memory or descriptors: what else lives goes on
           log_(TUTTI_LOG_ERROR, me() + e.what());
         }
       turn_away_late();
       patience = patience_ms(-1);
-      arrivals.swap(arrivals_);
+      events.swap(events_);
     }
-    for (const auto& [rank, process] : arrivals) try {
+    for (const auto& [rank, process] : events) try {
         process();
       } catch (const std::exception& e) {
         notice_loss(rank, std::string("broke the bootstrap protocol: ") + e.what());
       }
-    arrivals.clear();
+    events.clear();
     try {
       if (const auto again = send_pairs_again())
         patience = Deadline(*again - Deadline::Clock::now()).poll_ms(patience < 0 ? INT_MAX : patience);
@@ -160,7 +160,7 @@ void ControlMesh::take(uint32_t peer, const Frame& frame) {
       throw Failure(TUTTI_MISMATCH, "it gave up a connection that the control plane needs");
     case FrameKind::goodbye:
       links_.at(peer).left = true;
-      arrivals_.push_back({peer, [this, peer] { deliver_goodbye(peer); }});
+      events_.push_back({peer, [this, peer] { deliver_goodbye(peer); }});
       return;
     default:
       throw make_failure(TUTTI_MISMATCH, "frame {} came, but the control plane has no such frame",
@@ -185,7 +185,7 @@ void ControlMesh::take_packet(uint32_t peer, const Frame& frame) {
                          packet.origin, packet.target);
     if (packet.target != rank_) return pass_on(packet, peer);
   }
-  arrivals_.push_back({packet.origin, [this, bytes = frame.payload] { deliver(decode_packet(bytes, nranks_)); }});
+  events_.push_back({packet.origin, [this, bytes = frame.payload] { deliver(decode_packet(bytes, nranks_)); }});
 }
 
 // The rank after this one at some distance says how the one twice as far is reached.
@@ -207,7 +207,7 @@ void ControlMesh::ended(uint32_t peer, const std::string& why, bool broke) {
         broke   ? "broke the bootstrap protocol: " + why
         : ended ? fmt::format("died: {} ended without a goodbye ({})", who, why)
                 : fmt::format("is out of reach: the control connection from rank {} to {} broke: {}", rank_, who, why);
-    arrivals_.push_back({peer, [this, peer, reason] { notice_loss(peer, reason); }});
+    events_.push_back({peer, [this, peer, reason] { notice_loss(peer, reason); }});
   }
   drop(peer);
   if (leaves_) linked_.notify_all();

@@ -83,8 +83,8 @@ class ControlMesh final : public ControlPlane, private Links {
   void send(Packet packet) override;
 
  private:
-  // News from links, to be processed without the lock. `rank` is to blame when that fails.
-  struct Arrival {
+  // Events of links, to be processed without the lock. `rank` is to blame when that fails.
+  struct LinkEvent {
     uint32_t rank;
     std::function<void()> process;
   };
@@ -125,7 +125,7 @@ class ControlMesh final : public ControlPlane, private Links {
   std::optional<Contacts> contacts_;           // as rank 0 has told them
   std::map<uint32_t, MeshAddress> addresses_;  // of neighbours, as they become known
   std::optional<Failure> starved_;             // why a connection could not be accepted
-  std::vector<Arrival> arrivals_;
+  std::vector<LinkEvent> events_;
   std::vector<uint64_t> floods_;  // by origin: the last flood's serial
   std::map<std::pair<uint32_t, uint64_t>, uint32_t>
       routes_;           // by (asking rank, number of the roll call): the neighbour it came from

@@ -60,7 +60,7 @@ std::optional<Loss> ControlPlane::first_cause() const {
 
 const Loss* ControlPlane::first_loss() const {
   const Loss* first = nullptr;
-  for (const Peer& peer : peers_)
+  for (const PeerState& peer : peers_)
     if (peer.loss && (!first || peer.loss->epoch < first->epoch)) first = &*peer.loss;
   return first;
 }
@@ -77,13 +77,13 @@ std::optional<Loss> ControlPlane::await_cause(std::chrono::nanoseconds limit) {
 std::vector<Loss> ControlPlane::losses() const {
   const std::lock_guard lock(state_mutex_);
   std::vector<Loss> all;
-  for (const Peer& peer : peers_)
+  for (const PeerState& peer : peers_)
     if (peer.loss) all.push_back(*peer.loss);
   return all;
 }
 
 void ControlPlane::announce(uint32_t rank, tutti_status status, std::string reason, bool innocent) noexcept try {
-  tell({0, rank, status, false, std::move(reason), 0, innocent});
+  report({0, rank, status, false, std::move(reason), 0, innocent});
 } catch (...) {  // best effort
 }
 
@@ -92,7 +92,7 @@ void ControlPlane::notice_loss(uint32_t rank, std::string reason) {
   const bool left = peers_[rank].left;
   lock.unlock();
   // A thread that waits for this rank must find the loss no later than the closed connection.
-  if (!left) tell({0, rank, TUTTI_PEER_FAILED, true, std::move(reason), 0, false});
+  if (!left) report({0, rank, TUTTI_PEER_FAILED, true, std::move(reason), 0, false});
   lock.lock();
   peers_[rank].closed = true;
   changed_.notify_all();
@@ -100,7 +100,7 @@ void ControlPlane::notice_loss(uint32_t rank, std::string reason) {
   routes_changed(rank);
 }
 
-void ControlPlane::tell(Loss loss) {
+void ControlPlane::report(Loss loss) {
   {
     const std::lock_guard lock(state_mutex_);
     loss.epoch = losses_;
@@ -109,10 +109,10 @@ void ControlPlane::tell(Loss loss) {
   }
   loss.reason.resize(std::min(loss.reason.size(), longest_message));
   send(notice(PacketKind::loss, rank_, 0, encode(loss)));
-  tell_listener(loss);
+  notify_listener(loss);
 }
 
-void ControlPlane::tell_listener(const Loss& loss) {
+void ControlPlane::notify_listener(const Loss& loss) {
   if (listener_ && loss.gone) listener_->rank_died(loss);
 }
 
@@ -190,10 +190,10 @@ void ControlPlane::deliver(const Packet& packet) {
   const uint32_t origin = packet.origin;
   switch (packet.kind) {
     case PacketKind::loss:
-      return hear_loss(packet);
+      return receive_loss(packet);
     case PacketKind::left: {
       std::unique_lock lock(state_mutex_);
-      Peer& peer = peers_[origin];
+      PeerState& peer = peers_[origin];
       if (!peer.last_gather) peer.last_gather = packet.number;
       peer.left = true;
       wake();
@@ -233,7 +233,7 @@ void ControlPlane::deliver(const Packet& packet) {
   }
 }
 
-void ControlPlane::hear_loss(const Packet& packet) {
+void ControlPlane::receive_loss(const Packet& packet) {
   const Loss loss = decode<Loss>(packet.bytes, "loss");
   if (loss.rank >= nranks_ || loss.status >= 0)
     throw make_failure(TUTTI_MISMATCH, "a loss of rank {} with status {} in a world of {}", loss.rank, loss.status,
@@ -248,7 +248,7 @@ void ControlPlane::hear_loss(const Packet& packet) {
     changed_.notify_all();
   }
   routes_changed(loss.rank);
-  if (news) tell_listener(loss);
+  if (news) notify_listener(loss);
 }
 
 void ControlPlane::deliver_goodbye(uint32_t origin) {
@@ -334,7 +334,7 @@ std::vector<std::string> ControlPlane::all_gather(const std::string& mine, const
     const Failure failure = failure_of(problem);
     broken_ = failure.text;
     // Each rank hears by itself of one that has left.
-    const auto stopped = [&](const Peer& peer) { return peer.last_gather && *peer.last_gather < gather; };
+    const auto stopped = [&](const PeerState& peer) { return peer.last_gather && *peer.last_gather < gather; };
     std::unique_lock lock(state_mutex_);
     const bool all_hear = losses_ == 0 && std::ranges::any_of(peers_, stopped);
     lock.unlock();
@@ -383,7 +383,7 @@ std::optional<std::string> ControlPlane::part_by(uint64_t gather, uint32_t from,
 }
 
 std::optional<Failure> ControlPlane::part_is_lost(uint64_t gather, uint32_t from) const {
-  const auto stopped = [&](const Peer& peer) { return peer.last_gather && *peer.last_gather < gather; };
+  const auto stopped = [&](const PeerState& peer) { return peer.last_gather && *peer.last_gather < gather; };
   auto absent = static_cast<uint32_t>(std::ranges::find_if(peers_, stopped) - peers_.begin());
   if (absent == nranks_ && peers_[from].closed) absent = from;
   const Loss* cause = first_loss();
@@ -426,23 +426,23 @@ void ControlPlane::keep_part(const Packet& packet) {
   changed_.notify_all();
 }
 
-std::optional<ControlPlane::Arrival> ControlPlane::awaited_by() const try {
+std::optional<ControlPlane::Contribution> ControlPlane::awaited_by() const try {
   const std::lock_guard lock(state_mutex_);
   const auto part = parts_.lower_bound({gathers_ + 1, 0});
   if (part == parts_.end()) return std::nullopt;
-  return Arrival{part->first.second, std::string(WireReader(part->second, "part of an all_gather").counted())};
+  return Contribution{part->first.second, std::string(WireReader(part->second, "part of an all_gather").counted())};
 } catch (const Failure&) {  // which the gather itself will tell
   return std::nullopt;
 }
 
 void ControlPlane::leave(bool all_know) noexcept try {
   if (leaving_.exchange(true)) return;
-  if (!all_know) tell_left();
+  if (!all_know) announce_left();
   say_goodbye();
 } catch (...) {  // the others then see an end without a goodbye
 }
 
-void ControlPlane::tell_left() noexcept try {
+void ControlPlane::announce_left() noexcept try {
   std::unique_lock lock(state_mutex_);
   const uint64_t entered = gathers_;
   lock.unlock();

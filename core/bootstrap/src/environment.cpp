@@ -31,9 +31,9 @@ const Launcher &kOurs = kLaunchers[0], &kTorchrun = kLaunchers[2];
 constexpr Launcher kPmix{"PMIx", "PMIX_RANK", nullptr, nullptr, nullptr, nullptr, nullptr};
 constexpr size_t kMaxJobName = 128;
 
-class Reader {
+class EnvironmentReader {
  public:
-  explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
+  explicit EnvironmentReader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
 
   std::optional<std::string> value(const char* name) const {
     const char* found = lookup_(name);
@@ -109,7 +109,7 @@ std::optional<uint32_t> tasks_of_node(const std::string& list, uint64_t node, co
   }
 }
 
-void read_slurm_local(const Reader& reader, Environment& out) {
+void read_slurm_local(const EnvironmentReader& reader, Environment& out) {
   const auto local = reader.number("SLURM_LOCALID", 0u, kMaxRanks - 1);
   const auto node = reader.number("SLURM_NODEID", 0u, kMaxRanks - 1);
   const char* variable =
@@ -125,7 +125,7 @@ void read_slurm_local(const Reader& reader, Environment& out) {
   out.local_nranks = tasks;
 }
 
-void read_local(const Reader& reader, const Launcher& launcher, Environment& out) {
+void read_local(const EnvironmentReader& reader, const Launcher& launcher, Environment& out) {
   auto local = reader.pair(kOurs.local_rank, kOurs.local_size);
   std::string named = kOurs.local_size;
   if (!local && launcher.local_rank == nullptr) return;
@@ -142,7 +142,7 @@ void read_local(const Reader& reader, const Launcher& launcher, Environment& out
 }
 
 // The body of a batch script is told that it is task 0 of all, though no other task runs until srun starts them.
-void refuse_batch_body(const Reader& reader, uint32_t rank, uint32_t nranks) {
+void refuse_batch_body(const EnvironmentReader& reader, uint32_t rank, uint32_t nranks) {
   if (rank != 0 || nranks == 1) return;
   for (const char* of_step : {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"})
     if (reader.value(of_step)) return;
@@ -154,7 +154,7 @@ void refuse_batch_body(const Reader& reader, uint32_t rank, uint32_t nranks) {
 }
 
 // True where a set rank or size need not mean that this launcher has started the process.
-bool is_not_meant(const Reader& reader, const Launcher& launcher) {
+bool is_not_meant(const EnvironmentReader& reader, const Launcher& launcher) {
   const std::string_view name = launcher.name;
   // Every shell of a Slurm allocation has the number of tasks; only what srun has started has a rank.
   if (name == "Slurm") return !reader.value(launcher.rank);
@@ -164,7 +164,7 @@ bool is_not_meant(const Reader& reader, const Launcher& launcher) {
   return false;
 }
 
-const Launcher* read_identity(const Reader& reader, Environment& out) {
+const Launcher* read_identity(const EnvironmentReader& reader, Environment& out) {
   for (const Launcher& launcher : kLaunchers) {
     if (is_not_meant(reader, launcher)) continue;
     const auto found = reader.pair(launcher.rank, launcher.size);
@@ -198,7 +198,7 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
 }
 
 // Slurm tells no port: one that follows from job and step is the same on all ranks and rarely another job's.
-void read_slurm_place(const Reader& reader, Environment& out) {
+void read_slurm_place(const EnvironmentReader& reader, Environment& out) {
   const char* variable = reader.value("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   if (const auto list = reader.text(variable); list && out.host.empty()) {
     out.host = first_host(*list, variable);
@@ -214,7 +214,7 @@ void read_slurm_place(const Reader& reader, Environment& out) {
   out.port_note = "TUTTI_PORT is not set, so the port follows from SLURM_JOB_ID and SLURM_STEP_ID";
 }
 
-void read_place(const Reader& reader, Environment& out) {
+void read_place(const EnvironmentReader& reader, Environment& out) {
   for (const Launcher* of : {&kTorchrun, &kOurs})
     if (const auto text = reader.text(of->host)) {
       const HostPort place = parse_address(*text, of->host);
@@ -248,7 +248,7 @@ void read_place(const Reader& reader, Environment& out) {
 }
 
 // The meeting/1 over which the launcher itself lets its ranks meet, where the environment says that it has one.
-void read_service(const Reader& reader, const Launcher& launcher, Environment& out) {
+void read_service(const EnvironmentReader& reader, const Launcher& launcher, Environment& out) {
   const std::string_view name = launcher.name;
   const bool of_mpi = name == "Open MPI" || name == "Hydra" || name == "Slurm" || name == "PMIx";
   if (!of_mpi || out.nranks == 1 || !out.host.empty() || out.port != 0) return;
@@ -261,7 +261,7 @@ void read_service(const Reader& reader, const Launcher& launcher, Environment& o
   if (out.job.empty()) out.job = reader.value("PMIX_NAMESPACE")->substr(0, kMaxJobName);
 }
 
-void read_job(const Reader& reader, Environment& out) {
+void read_job(const EnvironmentReader& reader, Environment& out) {
   if (const auto job = reader.text("TUTTI_JOB")) {
     if (job->size() > kMaxJobName)
       throw refusal("TUTTI_JOB has {} characters; at most {} are allowed", job->size(), kMaxJobName);
@@ -284,7 +284,7 @@ void read_job(const Reader& reader, Environment& out) {
 }  // namespace
 
 Environment read_environment(const EnvironmentLookup& lookup, bool need_identity) {
-  const Reader reader(lookup);
+  const EnvironmentReader reader(lookup);
   Environment out;
   read_job(reader, out);
   if (!need_identity) return out;

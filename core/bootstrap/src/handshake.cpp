@@ -29,23 +29,23 @@ Welcome decode_welcome(std::string_view payload) {
 
 // ---- The end that listens ----------------------------------------------------------------------------------
 
-TcpGuest::State TcpGuest::advance(const std::string& secret) {
+TcpGuest::GuestState TcpGuest::advance(const std::string& secret) {
   try {
     read(secret);
   } catch (const Failure& failure) {
     why_ = failure.text;
   }
   stream_.flush();
-  if (stage_ == Stage::introduced) return State::introduced;
+  if (stage_ == HandshakeStage::introduced) return GuestState::introduced;
   if (why_.empty() && stream_.ended())
-    why_ = stage_ == Stage::proof
+    why_ = stage_ == HandshakeStage::proof
                ? fmt::format("it went away after rank 0's proof ({}): its secret may differ", stream_.end())
                : fmt::format("it went away in the middle of the handshake ({})", stream_.end());
-  return why_.empty() ? State::talking : State::turned_away;
+  return why_.empty() ? GuestState::talking : GuestState::turned_away;
 }
 
 void TcpGuest::read(const std::string& secret) {
-  if (stage_ == Stage::opening) {
+  if (stage_ == HandshakeStage::opening) {
     stream_.fill_to(kPrefixBytes + kNonceBytes);
     if (stream_.buffered() < kPrefixBytes) return;
     why_ = prefix_problem(stream_.peek(kPrefixBytes));
@@ -56,14 +56,14 @@ void TcpGuest::read(const std::string& secret) {
     const std::string spoke_nonce = opening->substr(kPrefixBytes), hub_nonce = random_bytes(kNonceBytes);
     stream_.put(meeting_prefix() + hub_nonce + hub_proof(secret, spoke_nonce, hub_nonce));
     expected_proof_ = spoke_proof(secret, spoke_nonce, hub_nonce);
-    stage_ = Stage::proof;
+    stage_ = HandshakeStage::proof;
   }
-  if (stage_ == Stage::proof) {
+  if (stage_ == HandshakeStage::proof) {
     stream_.fill_to(kProofBytes);
     const auto proof = stream_.take(kProofBytes);
     if (!proof) return;
     if (!equal_proof(*proof, expected_proof_)) throw Failure(TUTTI_MISMATCH, "it does not know this job's secret");
-    stage_ = Stage::hello;
+    stage_ = HandshakeStage::hello;
   }
   stream_.fill(kMaxHello);
   const auto frame = stream_.next(kMaxHello);
@@ -72,7 +72,7 @@ void TcpGuest::read(const std::string& secret) {
     throw make_failure(TUTTI_MISMATCH, "it sent frame {} where a hello was expected",
                        static_cast<uint32_t>(frame->kind));
   hello_ = decode<Hello>(frame->payload, "hello");
-  stage_ = Stage::introduced;
+  stage_ = HandshakeStage::introduced;
 }
 
 // ---- The end that connects ---------------------------------------------------------------------------------

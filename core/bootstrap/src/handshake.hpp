@@ -68,13 +68,13 @@ Welcome decode_welcome(std::string_view payload);
 // nothing that depends on their content.
 class TcpGuest {
  public:
-  enum class State { talking, introduced, turned_away };
+  enum class GuestState { talking, introduced, turned_away };
 
   TcpGuest(FileDescriptor socket, std::string from, Deadline limit, const Tls* tls = nullptr)
       : stream_(std::move(socket), tls, true), from_(std::move(from)), limit_(limit) {}
 
   // Reads and writes what is possible without blocking.
-  State advance(const std::string& secret);
+  GuestState advance(const std::string& secret);
   const std::string& from() const { return from_; }
   const Deadline& limit() const { return limit_; }
   const Hello& hello() const { return hello_; }    // when introduced
@@ -82,13 +82,13 @@ class TcpGuest {
   FrameStream& stream() { return stream_; }
 
  private:
-  enum class Stage { opening, proof, hello, introduced };
+  enum class HandshakeStage { opening, proof, hello, introduced };
   void read(const std::string& secret);
 
   FrameStream stream_;
   std::string from_;
   Deadline limit_;
-  Stage stage_ = Stage::opening;
+  HandshakeStage stage_ = HandshakeStage::opening;
   std::string expected_proof_;
   Hello hello_;
   std::string why_;

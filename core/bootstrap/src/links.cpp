@@ -82,9 +82,9 @@ int Links::patience_ms(int most) const {
 }
 
 void Links::talk(uint64_t number) {
-  const TcpGuest::State state = guests_.at(number).advance(secret_);
-  if (state == TcpGuest::State::talking) return;
-  if (state == TcpGuest::State::turned_away) return turn_away(number, guests_.at(number).why());
+  const TcpGuest::GuestState state = guests_.at(number).advance(secret_);
+  if (state == TcpGuest::GuestState::talking) return;
+  if (state == TcpGuest::GuestState::turned_away) return turn_away(number, guests_.at(number).why());
   auto node = guests_.extract(number);
   TcpGuest& guest = node.mapped();
   unwatch(guest.stream().fd());
@@ -94,7 +94,7 @@ void Links::talk(uint64_t number) {
 void Links::welcome(TcpGuest& guest, uint32_t own_rank, uint32_t peer, uint32_t nranks) {
   add(peer, std::move(guest.stream()));
   put(peer, FrameKind::welcome, encode(Welcome{own_rank, peer, nranks}));
-  serve_link(peer);
+  read_link(peer);
 }
 
 void Links::refuse(TcpGuest& guest, const Failure& why) {
@@ -108,13 +108,13 @@ void Links::refuse(TcpGuest& guest, const Failure& why) {
 void Links::add(uint32_t peer, FrameStream stream) {
   const auto [place, fresh] = links_.try_emplace(peer, std::move(stream));
   if (!fresh) return;
-  watch(place->second.stream.fd(), [this, peer] { serve_link(peer); });
+  watch(place->second.stream.fd(), [this, peer] { read_link(peer); });
 }
 
 void Links::watch_process(uint32_t peer, FileDescriptor process) {
   watch(process.get(), [this, peer] {
     // The rank's last frames are in the connection.
-    serve_link(peer);
+    read_link(peer);
     if (links_.count(peer)) ended(peer, "its process has ended", false);
   });
   links_.at(peer).process = std::move(process);
@@ -147,7 +147,7 @@ bool Links::has_unsent() const {
   return std::ranges::any_of(links_, [](const auto& link) { return link.second.stream.unsent(); });
 }
 
-void Links::serve_link(uint32_t peer) {
+void Links::read_link(uint32_t peer) {
   // A frame may end the link.
   const auto stream = [&]() -> FrameStream* {
     const auto found = links_.find(peer);
@@ -183,7 +183,7 @@ std::vector<int> Links::wait(int timeout_ms) const {
   return ready;
 }
 
-void Links::serve(int fd) {
+void Links::dispatch(int fd) {
   const auto found = watched_.find(fd);
   if (found == watched_.end()) return;
   const auto action = found->second;  // which may unwatch the descriptor

@@ -29,7 +29,7 @@ struct ControlLink {
   bool left = false;       // for the owner: the rank has said goodbye
 };
 
-// One thread at a time, except wait(). The functions that are left to the owner are called from serve().
+// One thread at a time, except wait(). The functions that are left to the owner are called from dispatch().
 class Links {
  public:
   // `who` begins messages. Throws Failure{TUTTI_NO_RESOURCES}.
@@ -69,13 +69,13 @@ class Links {
   // Has any peer not taken all that was put?
   bool has_unsent() const;
   // Sends and reads what is possible.
-  void serve_link(uint32_t peer);
+  void read_link(uint32_t peer);
 
-  // Has `action` called by serve() once something has happened at `fd`.
+  // Has `action` called by dispatch() once something has happened at `fd`.
   void watch(int fd, std::function<void()> action);
-  // The descriptors at which something has happened within `timeout_ms` (-1: any time), for serve(). Any thread.
+  // The descriptors at which something has happened within `timeout_ms` (-1: any time), for dispatch(). Any thread.
   std::vector<int> wait(int timeout_ms) const;
-  void serve(int fd);
+  void dispatch(int fd);
   // Closes the connections of guests whose time is up.
   void turn_away_late();
   // Milliseconds until the next guest's time is up, at most `most`. -1 means without limit.

@@ -28,7 +28,7 @@ Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<
   const Deadline deadline(timeout);
   Deadline next_roll(kRollEvery);
   rounds_.erase(rounds_.begin(), rounds_.lower_bound(round_));
-  Round& round = rounds_[++round_];
+  VotingRound& round = rounds_[++round_];
   silent_.clear();
   round.joined.insert(rank_);
   say(MembershipNotice::What::join, false);
@@ -65,7 +65,7 @@ Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<
 }
 
 Roster Membership::decide(const std::function<std::string()>& make_place) {
-  Round& round = rounds_[round_];
+  VotingRound& round = rounds_[round_];
   Roster roster;
   for (const uint32_t r : round.joined)
     if (!out(r)) roster.members.push_back(r);
@@ -105,7 +105,7 @@ std::string Membership::obstacle(const Roster& roster) {
 }
 
 bool Membership::refused(const Roster& roster) {
-  const Round& round = rounds_[round_];
+  const VotingRound& round = rounds_[round_];
   const auto is_no = [](const std::map<uint32_t, bool>& said, uint32_t member) {
     const auto found = said.find(member);
     return found != said.end() && !found->second;
@@ -138,7 +138,7 @@ void Membership::absorb() {
 void Membership::take(const Notice& notice) try {
   MembershipNotice what = decode_membership(notice.bytes, nranks_);
   if (what.round < round_) return;
-  Round& round = rounds_[what.round];
+  VotingRound& round = rounds_[what.round];
   switch (what.what) {
     case MembershipNotice::What::join:
       round.joined.insert(notice.rank);

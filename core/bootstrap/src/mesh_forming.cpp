@@ -208,7 +208,7 @@ void ControlMesh::admit_to_meeting(TcpGuest& guest) {
   }
   if (!hello.problem.empty()) {
     const std::string why = "cannot take part in the meeting: " + hello.problem;
-    arrivals_.push_back({rank, [this, rank, why] { notice_loss(rank, why); }});
+    events_.push_back({rank, [this, rank, why] { notice_loss(rank, why); }});
     return refuse(guest, make_failure(TUTTI_PEER_FAILED, "rank {} {}", rank, why));
   }
   ranks_[rank].who = hello.who;
@@ -221,7 +221,7 @@ Contacts ControlMesh::await_contacts(FrameStream hub, const Deadline& deadline) 
   longest_ = kMaxInMeeting;
   ranks_[0].who = "the process at " + SocketAddress::peer_of(hub.fd()).text();
   add(0, std::move(hub));
-  serve_link(0);  // frames may have come with the welcome
+  read_link(0);   // frames may have come with the welcome
   wake_thread();  // it processes what has arrived
   await(
       lock, [&] { return contacts_.has_value(); },
@@ -298,7 +298,7 @@ void ControlMesh::connect_to_rank(uint32_t peer, const Deadline& deadline) {
   lock.lock();
   ranks_[peer].who = address.who;
   add(peer, std::move(stream));
-  serve_link(peer);
+  read_link(peer);
   wake_thread();
 }
 

@@ -149,7 +149,7 @@ std::shared_ptr<Trunk> Trunk::grow(std::unique_ptr<Bootstrap> bootstrap, const D
 
 // The last branch of this rank has ended.
 void Trunk::retire(Trunk* trunk) {
-  trunk->bootstrap_->control().tell_left();
+  trunk->bootstrap_->control().announce_left();
   Retired::process().add(trunk->bootstrap_->control(), [trunk] { delete trunk; });
 }
 

@@ -330,7 +330,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Strangers, ::testing::Bool(), [](const auto& tls) {
 class Hearer final : public ControlPlane {
  public:
   Hearer() : ControlPlane(0, 5) {}
-  void hear_loss(uint64_t epoch, uint32_t rank, bool gone) {
+  void receive_loss(uint64_t epoch, uint32_t rank, bool gone) {
     const std::string bytes = encode(Loss{epoch, rank, TUTTI_ABORTED, gone, "ends"});
     deliver({PacketKind::loss, Route::flood, 1, 1, 0, bytes});
   }
@@ -365,9 +365,9 @@ class Hearer final : public ControlPlane {
 TEST(ControlPlane, ARankOnceKnownDeadStaysDead) {
   for (const bool death_first : {true, false}) {
     Hearer plane;
-    plane.hear_loss(death_first ? 1 : 0, 3, death_first);
+    plane.receive_loss(death_first ? 1 : 0, 3, death_first);
     EXPECT_EQ(plane.is_gone(3), death_first);
-    plane.hear_loss(death_first ? 0 : 1, 3, !death_first);
+    plane.receive_loss(death_first ? 0 : 1, 3, !death_first);
     EXPECT_TRUE(plane.is_gone(3));
     ASSERT_EQ(plane.losses().size(), 1u);
     EXPECT_EQ(plane.losses()[0].epoch, 0u) << "the first cause counts";

@@ -24,7 +24,7 @@ TEST(Introduction, AWelcomeIsWaitedForLongerThanAnAttempt) {
   std::thread host([&] {
     TcpGuest guest(FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), "a test",
                    Deadline(600s));
-    while (guest.advance(secret) == TcpGuest::State::talking) std::this_thread::sleep_for(1ms);
+    while (guest.advance(secret) == TcpGuest::GuestState::talking) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(guest.hello().rank, 1u) << guest.why();
     std::this_thread::sleep_for(45s);  // on a busy machine
     guest.stream().put(FrameKind::welcome, encode(Welcome{0, 1, 2}));

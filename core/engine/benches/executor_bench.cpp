@@ -37,7 +37,7 @@ void run(benchmark::State& state, uint32_t kind) {
   Plan plan = bind_plan(schedule_of(steps, kind), shape, 1, 1, 0, links);
   std::vector<float> in(steps, 1), out(steps);
   Execution execution;
-  execution.place(0);
+  execution.init(0);
   for (auto _ : state) {
     execution.launch(plan, 0, in.data(), out.data(), 0, {}, {});
     while (!execution.advance()) {

@@ -19,7 +19,7 @@ namespace tutti::core {
 namespace {
 
 // True for the first call with these two communicators.
-bool is_news(uint64_t one, uint64_t other) {
+bool is_first_time(uint64_t one, uint64_t other) {
   static std::mutex mutex;
   static auto& known = *new std::set<std::pair<uint64_t, uint64_t>>();
   const std::lock_guard lock(mutex);
@@ -56,7 +56,7 @@ CallCheck::CallCheck(uint32_t rank, uint32_t nranks, bool checked, std::vector<L
 
 // ---- Checked mode ------------------------------------------------------------------------------------------
 
-void CallCheck::Known::add(uint32_t of_rank, const Call& of_call) {
+void CallCheck::KnownCalls::add(uint32_t of_rank, const Call& of_call) {
   if (of_rank == UINT32_MAX || of_rank == rank) return;
   if (rank == UINT32_MAX) {
     rank = of_rank;
@@ -77,11 +77,11 @@ void CallCheck::Known::add(uint32_t of_rank, const Call& of_call) {
   }
 }
 
-CallCheck::Message CallCheck::own_message(uint32_t type, const Call& call) const {
+CallCheck::CheckMessage CallCheck::own_message(uint32_t type, const Call& call) const {
   return {type, 0, number_, rank_, UINT32_MAX, call, {}, {}};
 }
 
-bool CallCheck::send(const Message& message, uint32_t peer, const char* what) {
+bool CallCheck::send(const CheckMessage& message, uint32_t peer, const char* what) {
   Link& link = links_[peer];
   if (!connect(link)) return false;
   const tutti_status status = link.port->api->send_control(link.handle, &message, sizeof message);
@@ -93,23 +93,23 @@ bool CallCheck::send(const Message& message, uint32_t peer, const char* what) {
 }
 
 bool CallCheck::check(const Call& mine, const BlockTable& table) {
-  if (stage_ == Stage::none) begin(mine, Stage::calls);
-  if (stage_ == Stage::calls) {
+  if (stage_ == CheckStage::none) begin(mine, CheckStage::calls);
+  if (stage_ == CheckStage::calls) {
     if (!disseminate(mine)) return false;
-    stage_ = all_know_blocks(mine.collective) ? Stage::none : Stage::counts;
+    stage_ = all_know_blocks(mine.collective) ? CheckStage::none : CheckStage::counts;
   }
-  if (stage_ == Stage::counts) {
+  if (stage_ == CheckStage::counts) {
     if (!exchange_counts(mine, table)) return false;
-    begin(compare_counts(mine, table), Stage::findings);
+    begin(compare_counts(mine, table), CheckStage::findings);
   }
-  if (stage_ == Stage::findings) {
+  if (stage_ == CheckStage::findings) {
     if (!disseminate(mine)) return false;
-    stage_ = Stage::none;
+    stage_ = CheckStage::none;
   }
   return true;
 }
 
-void CallCheck::begin(const Call& mine, Stage stage) {
+void CallCheck::begin(const Call& mine, CheckStage stage) {
   stage_ = stage;
   told_ = 0;
   of(number_).known.add(rank_, mine);
@@ -127,7 +127,7 @@ bool CallCheck::disseminate(const Call& mine) {
     }
     if (!(heard.rounds >> round_ & 1)) return false;
   }
-  if (const Known& k = heard.known; k.differs())
+  if (const KnownCalls& k = heard.known; k.differs())
     throw CallsDiffer(difference_of(k.odd_rank, k.odd_call, k.rank, k.call));
   compare_order(mine, heard.earlier);
   heard.rounds = 0;
@@ -141,7 +141,7 @@ bool CallCheck::disseminate(const Call& mine) {
 bool CallCheck::exchange_counts(const Call& mine, const BlockTable& table) {
   for (; told_ < nranks_; ++told_) {
     if (!sends(mine, rank_, told_)) continue;
-    Message message = own_message(type_count, mine);
+    CheckMessage message = own_message(type_count, mine);
     message.call.count = count_of(table.in, nranks_, told_);
     if (!send(message, told_, "its count")) return false;
   }
@@ -162,7 +162,7 @@ Call CallCheck::compare_counts(const Call& mine, const BlockTable& table) const 
 
 void CallCheck::compare_order(const Call& mine, const EarlierCalls& theirs) const {
   const auto later = recorder_.later_call(theirs, mine.sequence);
-  if (!later || !is_news(recorder_.communicator(), later->communicator)) return;
+  if (!later || !is_first_time(recorder_.communicator(), later->communicator)) return;
   log(TUTTI_LOG_WARN, name_,
       fmt::format("rank {} called {} before {} #{} of {}, rank {} the other way round: where calls block this "
                   "is a deadlock; use the communicators in the same order on every rank (TUTTI_CHECK)",
@@ -170,8 +170,8 @@ void CallCheck::compare_order(const Call& mine, const EarlierCalls& theirs) cons
 }
 
 std::string CallCheck::where() const {
-  if (stage_ == Stage::none) return {};
-  if (stage_ == Stage::counts) return "the exchange of counts before the call (TUTTI_CHECK)";
+  if (stage_ == CheckStage::none) return {};
+  if (stage_ == CheckStage::counts) return "the exchange of counts before the call (TUTTI_CHECK)";
   if (round_ == rounds()) return "the end of the check of the calls (TUTTI_CHECK)";
   return fmt::format("the check of the calls (TUTTI_CHECK), round {} of {}: {}", round_ + 1, rounds(),
                      told_ > round_ ? fmt::format("rank {} has not told which call it makes", before(round_))
@@ -181,20 +181,20 @@ std::string CallCheck::where() const {
 // ---- Otherwise ---------------------------------------------------------------------------------------------
 
 void CallCheck::notify(const Call& mine, const std::vector<Link*>& links) const {
-  const Message message = own_message(type_news, mine);
+  const CheckMessage message = own_message(type_notice, mine);
   // A link that is lost is told of by progress; one that has no room goes without.
   for (const Link* link : links)
     if (link->port->api->send_control(link->handle, &message, sizeof message) < 0) take_plugin_error();
 }
 
-std::optional<CallDifference> CallCheck::compare_news(const Call& mine) {
+std::optional<CallDifference> CallCheck::compare_notices(const Call& mine) {
   std::optional<CallDifference> difference;
-  for (News& news : news_) {
-    if (!news.waiting || news.call.sequence > mine.sequence) continue;
-    news.waiting = false;
-    --news_waiting_;
-    if (!difference && news.call.sequence == mine.sequence && !(news.call == mine))
-      difference = difference_of(news.peer, news.call, rank_, mine);
+  for (CallNotice& notice : notices_) {
+    if (!notice.waiting || notice.call.sequence > mine.sequence) continue;
+    notice.waiting = false;
+    --notices_waiting_;
+    if (!difference && notice.call.sequence == mine.sequence && !(notice.call == mine))
+      difference = difference_of(notice.peer, notice.call, rank_, mine);
   }
   return difference;
 }
@@ -202,7 +202,7 @@ std::optional<CallDifference> CallCheck::compare_news(const Call& mine) {
 // ---- Messages ----------------------------------------------------------------------------------------------
 
 // A message of checked mode.
-std::string CallCheck::hear(uint32_t peer, const Message& m) {
+std::string CallCheck::receive(uint32_t peer, const CheckMessage& m) {
   const bool is_count = m.type == type_count;
   if (!checked_ || (is_count ? m.rank != peer : m.round >= 2 * round_count_ || peer != before(m.round)) ||
       m.rank >= nranks_ || (m.odd_rank != UINT32_MAX && m.odd_rank >= nranks_))
@@ -224,16 +224,16 @@ std::string CallCheck::hear(uint32_t peer, const Message& m) {
 
 std::string CallCheck::on_control(uint32_t peer, const std::byte* data, uint64_t bytes, uint64_t next,
                                   std::optional<CallDifference>* difference) {
-  Message m;
+  CheckMessage m;
   if (bytes != sizeof m) return fmt::format("a control message about calls of {} bytes, expected {}", bytes, sizeof m);
   std::memcpy(&m, data, sizeof m);
-  if (m.type != type_news) return hear(peer, m);
+  if (m.type != type_notice) return receive(peer, m);
   if (checked_ || m.rank != peer) return "an invalid report of a call";
   if (m.call.sequence >= next) {
-    const auto free = std::ranges::find(news_, false, &News::waiting);
-    if (free == news_.end()) return {};
+    const auto free = std::ranges::find(notices_, false, &CallNotice::waiting);
+    if (free == notices_.end()) return {};
     *free = {peer, true, m.call};
-    ++news_waiting_;
+    ++notices_waiting_;
     return {};
   }
   if (const auto mine = recorder_.call(m.call.sequence); mine && !(*mine == m.call))

@@ -15,8 +15,8 @@
 //   findings   the calls are disseminated again, now with what was found
 //
 // Otherwise: when a rank uses a plan for the first time it tells the plan's peers which call it is for, before the
-// first byte, and waits for nothing. A rank compares such news with its own call of that number: one that it has made,
-// or when it comes to make it. News can be lost where a link has no room.
+// first byte, and waits for nothing. A rank compares such a notice with its own call of that number: one that it has
+// made, or when it comes to make it. Notices can be lost where a link has no room.
 //
 // Calls whose plans have all been used before are told apart by the marks of their messages (FlightRecorder::begin),
 // which a rank meets only where it receives one. Checked mode finds every difference before anything is written.
@@ -72,28 +72,28 @@ class CallCheck {
   // Tells the peers of `links` about the first use of a plan.
   void notify(const Call& mine, const std::vector<Link*>& links) const;
   // Has somebody told of calls that this rank has not made yet?
-  bool has_news() const { return news_waiting_ != 0; }
-  // Compares such news with the call that this rank is about to make.
-  std::optional<CallDifference> compare_news(const Call& mine);
+  bool has_notices() const { return notices_waiting_ != 0; }
+  // Compares such a notice with the call that this rank is about to make.
+  std::optional<CallDifference> compare_notices(const Call& mine);
 
   // ---- Both.
   // Is it the type with which control messages of this class begin? (point_to_point.cpp has the others.)
-  static bool receives(uint32_t type) { return type >= type_call && type <= type_news; }
+  static bool receives(uint32_t type) { return type >= type_call && type <= type_notice; }
   // Such a message. `next` is the number of this rank's next call. Returns "", or how the message breaks the protocol.
   std::string on_control(uint32_t peer, const std::byte* data, uint64_t bytes, uint64_t next,
                          std::optional<CallDifference>* difference);
 
  private:
-  enum : uint32_t { type_call = 0x54544341, type_count, type_news };
+  enum : uint32_t { type_call = 0x54544341, type_count, type_notice };
   // The known calls of one dissemination: the lowest rank's, and the lowest rank's that differs from it.
-  struct Known {
+  struct KnownCalls {
     uint32_t rank = UINT32_MAX, odd_rank = UINT32_MAX;
     Call call, odd_call;
     void add(uint32_t of_rank, const Call& of_call);
     bool differs() const { return odd_rank != UINT32_MAX; }
   };
-  // Counts and news have the sender's own call only. A count is its `call.count`.
-  struct Message {
+  // Counts and notices have the sender's own call only. A count is its `call.count`.
+  struct CheckMessage {
     uint32_t type;
     uint32_t round;
     uint64_t number;
@@ -101,15 +101,15 @@ class CallCheck {
     Call call, odd_call;
     EarlierCalls earlier;  // the sender's
   };
-  static_assert(sizeof(Message) <= TUTTI_CONTROL_BYTES);
+  static_assert(sizeof(CheckMessage) <= TUTTI_CONTROL_BYTES);
   // One dissemination, and the counts that come before it.
   struct Heard {
     uint64_t rounds = 0;  // a bit for each
-    Known known;
+    KnownCalls known;
     EarlierCalls earlier;                         // of the rank before this one
     std::vector<std::optional<uint64_t>> counts;  // by rank
   };
-  enum class Stage { none, calls, counts, findings };
+  enum class CheckStage { none, calls, counts, findings };
   Heard& of(uint64_t number) { return heard_[number & 1]; }
   const Heard& now() const { return heard_[number_ & 1]; }
   uint32_t rounds() const { return now().known.differs() ? 2 * round_count_ : round_count_; }
@@ -117,14 +117,14 @@ class CallCheck {
   // The ranks to which this one tells something in a round, and from which it hears.
   uint32_t after(uint32_t round) const { return (rank_ + distance(round)) % nranks_; }
   uint32_t before(uint32_t round) const { return (rank_ + nranks_ - distance(round) % nranks_) % nranks_; }
-  Message own_message(uint32_t type, const Call& call) const;
-  bool send(const Message& message, uint32_t peer, const char* what);
-  void begin(const Call& mine, Stage stage);
+  CheckMessage own_message(uint32_t type, const Call& call) const;
+  bool send(const CheckMessage& message, uint32_t peer, const char* what);
+  void begin(const Call& mine, CheckStage stage);
   bool disseminate(const Call& mine);
   bool exchange_counts(const Call& mine, const BlockTable& table);
   Call compare_counts(const Call& mine, const BlockTable& table) const;
   void compare_order(const Call& mine, const EarlierCalls& theirs) const;
-  std::string hear(uint32_t peer, const Message& message);
+  std::string receive(uint32_t peer, const CheckMessage& message);
 
   const uint32_t rank_, nranks_, round_count_;
   const bool checked_;
@@ -132,21 +132,21 @@ class CallCheck {
   FlightRecorder& recorder_;
   const std::string name_;
 
-  Stage stage_ = Stage::none;
+  CheckStage stage_ = CheckStage::none;
   uint64_t number_ = 0;  // of the dissemination under way, or of the next one
   uint32_t round_ = 0;
   uint32_t told_ = 0;     // rounds of the dissemination, or ranks of the exchange, whose message is sent
   EarlierCalls earlier_;  // of this rank
   std::array<Heard, 2> heard_;
 
-  struct News {
+  struct CallNotice {
     uint32_t peer = 0;
     bool waiting = false;
     Call call;
   };
-  static constexpr size_t most_news = 64;  // about calls to come; what finds no place is dropped
-  std::array<News, most_news> news_;
-  uint32_t news_waiting_ = 0;
+  static constexpr size_t most_notices = 64;  // about calls to come; what finds no place is dropped
+  std::array<CallNotice, most_notices> notices_;
+  uint32_t notices_waiting_ = 0;
 };
 
 }  // namespace tutti::core

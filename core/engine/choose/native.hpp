@@ -5,10 +5,11 @@
 
 #include <tutti/plugin/collective.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "base/wire.hpp"
 
 namespace tutti::core {
 
@@ -36,9 +37,6 @@ class NativeGroup {
   const tutti_collective* api_;
   tutti_native_group* group_;
 };
-
-// Gathers a text of every rank.
-using Gather = std::function<std::vector<std::string>(const std::string&)>;
 
 // Collective: asks each plugin for its group. One that fails on a rank is left out on all, with a line in the log.
 // `config` lacks what belongs to all_gather.

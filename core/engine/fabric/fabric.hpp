@@ -89,10 +89,10 @@ class Fabric {
   // Advances the ports, `all` or those with transfers under way, and hands what happened to `events`. True when
   // something did.
   bool progress(bool all, PortEvents& events);
-  // Hands the pair messages that have come to the endpoints of their transports, and words of leaving to `hear`. True
-  // when some have. Throws Failure.
-  using Hear = std::function<void(uint32_t from, std::string_view bytes)>;
-  bool deliver_pair_messages(const Hear& hear);
+  // Hands the pair messages that have come to the endpoints of their transports, and words of leaving to `on_leaving`.
+  // True when some have. Throws Failure.
+  using LeavingHandler = std::function<void(uint32_t from, std::string_view bytes)>;
+  bool deliver_pair_messages(const LeavingHandler& on_leaving);
   enum class Armed {
     yes,
     busy,  // there is something to progress already
@@ -126,14 +126,14 @@ class Fabric {
   Port* port_of(std::string_view transport);  // nullptr: it was left out
   bool connect_over(Port& port, Link& link);
   void receive_pair(Port& port, uint32_t from, std::string_view bytes);
-  void hear_refusal(uint32_t from, std::string_view bytes);
+  void receive_refusal(uint32_t from, std::string_view bytes);
   void refuse(uint32_t peer, const std::string& transport, const Failure& failure);
-  void tell_refusal(uint32_t peer, const std::string& transport, const Failure& failure);
+  void send_refusal(uint32_t peer, const std::string& transport, const Failure& failure);
   void note_refusal(uint32_t peer, const std::string& transport, const Failure& failure);
   void do_without(uint32_t peer, const std::string& transport, const Failure& failure);
   void choose_link(uint32_t peer);
   void choose_mapped_link(uint32_t peer);
-  void tell_refusals();
+  void send_refusals();
   void refuse_absent(uint32_t peer, const std::string& transport);
   void register_window(tutti_window& window, Port& port, std::string& why);
 

@@ -116,17 +116,17 @@ void Fabric::refuse_absent(uint32_t peer, const std::string& transport) {
   const auto out = std::ranges::find(left_out_, transport, &TransportLeftOut::name);
   const Failure failure(TUTTI_NO_RESOURCES, out == left_out_.end() ? transport + " is not loaded" : out->why);
   note_refusal(peer, transport, failure);
-  unreported_.push_back([=, this] { tell_refusal(peer, transport, failure); });
+  unreported_.push_back([=, this] { send_refusal(peer, transport, failure); });
 }
 
-void Fabric::tell_refusals() {
+void Fabric::send_refusals() {
   for (const auto& report : std::exchange(unreported_, {})) report();
 }
 
 // ---- Connecting --------------------------------------------------------------------------------------------
 
 bool Fabric::connect(Link& link) {
-  tell_refusals();
+  send_refusals();
   for (;;) {
     Port& port = *link.port;
     try {
@@ -151,11 +151,11 @@ bool Fabric::connect_over(Port& port, Link& link) {
 
 // Throws Failure where no other transport is left.
 void Fabric::refuse(uint32_t peer, const std::string& transport, const Failure& failure) {
-  tell_refusal(peer, transport, failure);
+  send_refusal(peer, transport, failure);
   do_without(peer, transport, failure);
 }
 
-void Fabric::tell_refusal(uint32_t peer, const std::string& transport, const Failure& failure) {
+void Fabric::send_refusal(uint32_t peer, const std::string& transport, const Failure& failure) {
   const Refusal refusal{transport, failure.status, failure.text.substr(0, most_of_why)};
   control_->send_pair(peer, encode(PairMessageParts{std::string(refusals), encode(refusal)}));
 }
@@ -166,7 +166,7 @@ void Fabric::note_refusal(uint32_t peer, const std::string& transport, const Fai
       fmt::format("rank {} and rank {} do without {}: {}", rank_, peer, transport, failure.text));
 }
 
-void Fabric::hear_refusal(uint32_t from, std::string_view bytes) {
+void Fabric::receive_refusal(uint32_t from, std::string_view bytes) {
   const auto refusal = decode<Refusal>(bytes, fmt::format("rank {}'s refusal of a transport", from).c_str());
   if (!is_refusal(refusal.status) || !topology_->rank(from).offer(refusal.transport))
     throw Failure(
@@ -214,16 +214,16 @@ std::string Fabric::refusals_text() const {
 
 // ---- Pair messages -----------------------------------------------------------------------------------------
 
-bool Fabric::deliver_pair_messages(const Hear& hear) {
-  tell_refusals();
+bool Fabric::deliver_pair_messages(const LeavingHandler& on_leaving) {
+  send_refusals();
   if (!control_ || !control_->has_pair_messages()) return false;
   const std::vector<PairMessage> messages = control_->take_pair_messages();
   for (const PairMessage& message : messages) {
     const auto [kind, bytes] = split_pair_message(message.from, message.bytes);
     if (kind == words_of_leaving) {
-      hear(message.from, bytes);
+      on_leaving(message.from, bytes);
     } else if (kind == refusals) {
-      hear_refusal(message.from, bytes);
+      receive_refusal(message.from, bytes);
     } else if (Port* const port = port_of(kind); port && TUTTI_HAS(tutti_transport, port->api, receive_pair)) {
       receive_pair(*port, message.from, bytes);
     } else if (port || !contains(left_out_, kind)) {  // the other rank has been told, or will be

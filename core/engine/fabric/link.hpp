@@ -40,7 +40,7 @@ struct Port {
   bool marks = false;                  // its messages carry marks
   tutti_region* all_memory = nullptr;  // the registration of the process's memory, for send_region
   std::unique_ptr<PairMessages> pair;  // of the endpoint
-  Memory::Reader memory;
+  Memory::Lookup memory;
 
   // The registration of [address, address + bytes) here; without a region where there is none.
   Registration find(const void* address, uint64_t bytes) { return memory.find(*domain, address, bytes); }

@@ -274,14 +274,14 @@ const std::shared_ptr<const Memory::Snapshot>& Memory::snapshot() {
   made->reserve(ranges_.size());
   for (const auto& [first, range] : ranges_) {
     if (range.leaves) continue;
-    Known& known = made->emplace_back(first, range.bytes);
+    SnapshotEntry& known = made->emplace_back(first, range.bytes);
     for (const auto& [domain, region] : range.regions)
       if (!region.busy) known.regions.emplace_back(domain, region.region);
   }
   return snapshot_ = std::move(made);
 }
 
-const Memory::Known* Memory::Reader::range_of(const void* address, uint64_t bytes) {
+const Memory::SnapshotEntry* Memory::Lookup::range_of(const void* address, uint64_t bytes) {
   Memory& memory = process();
   if (generation_ != memory.generation_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(memory.mutex_);
@@ -289,15 +289,15 @@ const Memory::Known* Memory::Reader::range_of(const void* address, uint64_t byte
     generation_ = memory.generation_.load(std::memory_order_relaxed);
   }
   auto* const first = static_cast<std::byte*>(const_cast<void*>(address));
-  const auto next = std::ranges::upper_bound(*known_, first, {}, &Known::first);
+  const auto next = std::ranges::upper_bound(*known_, first, {}, &SnapshotEntry::first);
   if (next == known_->begin()) return nullptr;
-  const Known& range = *std::prev(next);
+  const SnapshotEntry& range = *std::prev(next);
   const auto offset = static_cast<uint64_t>(first - range.first);
   return offset < range.bytes && bytes <= range.bytes - offset ? &range : nullptr;
 }
 
-Registration Memory::Reader::find(Domain& domain, const void* address, uint64_t bytes) {
-  const Known* const range = range_of(address, bytes);
+Registration Memory::Lookup::find(Domain& domain, const void* address, uint64_t bytes) {
+  const SnapshotEntry* const range = range_of(address, bytes);
   if (!range) return {};
   for (const auto& [of, region] : range->regions)
     if (of == &domain) return {region, static_cast<uint64_t>(static_cast<const std::byte*>(address) - range->first)};

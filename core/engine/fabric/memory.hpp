@@ -55,12 +55,12 @@ struct Registration {
 // only threads that need it wait.
 class Memory {
   // The table at one moment, by address.
-  struct Known {
+  struct SnapshotEntry {
     std::byte* first = nullptr;
     uint64_t bytes = 0;
     std::vector<std::pair<const Domain*, tutti_region*>> regions;
   };
-  using Snapshot = std::vector<Known>;
+  using Snapshot = std::vector<SnapshotEntry>;
 
  public:
   static Memory& process();
@@ -79,7 +79,7 @@ class Memory {
 
   // find() for a thread that asks again and again: it takes the lock only when memory has come or gone since, or when a
   // registration has to be made. One thread at a time.
-  class Reader {
+  class Lookup {
    public:
     Registration find(Domain& domain, const void* address, uint64_t bytes);
     // Is it registered memory, and so the host's?
@@ -87,7 +87,7 @@ class Memory {
 
    private:
     // nullptr: it is not registered.
-    const Known* range_of(const void* address, uint64_t bytes);
+    const SnapshotEntry* range_of(const void* address, uint64_t bytes);
     uint64_t generation_ = 0;
     std::shared_ptr<const Snapshot> known_;
   };

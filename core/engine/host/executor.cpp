@@ -35,7 +35,7 @@ std::byte* Staging::at(const Link& link, uint32_t slot, uint64_t number) {
   return base + number % depth * link.fragment;
 }
 
-void Staging::Release::operator()(std::byte* ring) const { Scratch::process().give_back(ring, lent); }
+void Staging::RingDeleter::operator()(std::byte* ring) const { Scratch::process().give_back(ring, lent); }
 
 Execution::~Execution() {
   if (scratch_) Scratch::process().give_back(scratch_, scratch_lent_);
@@ -92,7 +92,7 @@ void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, siz
 
 void Execution::find_registrations(size_t ports, const WindowList& windows) {
   const bool large = plan_->call_bytes >= registered_call_bytes;
-  for (Buffer& buffer : buffers_) buffer.registered = false;
+  for (BufferBase& buffer : buffers_) buffer.registered = false;
   if (!large) return;
   if (registrations_.size() < ports) registrations_.resize(ports);
   for (auto& of_port : registrations_) of_port.fill({});
@@ -110,7 +110,7 @@ void Execution::find_registrations(size_t ports, const WindowList& windows) {
       } else {
         of_port[b] = link->port->find(buffers_[b].base, sizes[b]);
       }
-      if (!of_port[b].region && moves_.direct)
+      if (!of_port[b].region && moves_.zero_copy)
         of_port[b] = {link->port->all_memory, reinterpret_cast<uint64_t>(buffers_[b].base)};
       if (of_port[b].region) buffers_[b].registered = true;
     }
@@ -269,16 +269,16 @@ void Execution::find_bytes(Active& active) const {
 }
 
 // The memory of the part that holds byte `offset` of a step.
-Execution::Stretch Execution::stretch_at(const Active& active, uint64_t offset) const {
+Execution::StepMemory Execution::memory_at(const Active& active, uint64_t offset) const {
   if (active.ends.empty()) return {0, UINT64_MAX, active.dst, active.src};
   const auto end = std::upper_bound(active.ends.begin(), active.ends.end(), offset);
   const auto part = static_cast<uint32_t>(end - active.ends.begin());
   const BoundStep& step = *active.step;
-  Stretch stretch{part ? active.ends[part - 1] : 0, *end};
+  StepMemory memory{part ? active.ends[part - 1] : 0, *end};
   uint64_t bytes = 0;
-  if (step.dst.buffer) stretch.dst = address(part_of(*plan_, step.dst, part), active.slice, &bytes);
-  if (step.src.buffer) stretch.src = address(part_of(*plan_, step.src, part), active.slice, &bytes);
-  return stretch;
+  if (step.dst.buffer) memory.dst = address(part_of(*plan_, step.dst, part), active.slice, &bytes);
+  if (step.src.buffer) memory.src = address(part_of(*plan_, step.src, part), active.slice, &bytes);
+  return memory;
 }
 
 void Execution::reduce_locally(const Active& active, uint32_t part) {
@@ -331,7 +331,7 @@ void Execution::send(Active& active, const Active* previous) {
   if (active.out.all_handed()) return;
   const uint64_t available = previous && !previous->done ? previous->in.completed : active.bytes;
   for (bool whole = true; whole && !active.out.all_handed();) {
-    const Stretch part = stretch_at(active, active.out.handed);
+    const StepMemory part = memory_at(active, active.out.handed);
     active.out.advance(part.src, std::min(available, part.end),
                        registered_span(active.step->src, part.src, *active.out.link), part.begin);
     whole = active.out.handed == part.end;
@@ -350,7 +350,7 @@ void Execution::receive(Active& active, Active* next, uint64_t position, LaneRun
   }
   if (!reduces && !next) return receive_plainly(active);
   while (!active.in.all_arrived()) {
-    const Stretch part = stretch_at(active, active.in.completed);
+    const StepMemory part = memory_at(active, active.in.completed);
     const std::byte* fragment = active.in.peek(reduces ? nullptr : part.dst + (active.in.completed - part.begin));
     if (!fragment) return;
     finish_fragment(active, next, fragment, active.in.completed);
@@ -363,7 +363,7 @@ void Execution::receive_plainly(Active& active) {
   Inflow& in = active.in;
   const uint64_t& at = in.link->view ? in.completed : in.handed;
   for (bool whole = true; whole && (!in.bytes || at < in.bytes);) {
-    const Stretch part = stretch_at(active, at);
+    const StepMemory part = memory_at(active, at);
     tutti_region* region = in.link->view ? nullptr : registered_span(active.step->dst, part.dst, *in.link).region;
     in.advance(part.dst, moves_.stream_results, region, part.begin, part.end);
     whole = at == part.end;
@@ -401,7 +401,7 @@ void Execution::reduce_arrivals(Active& active, Active* next, uint64_t position,
 void Execution::finish_fragment(Active& active, Active* next, const std::byte* fragment, uint64_t at) {
   const BoundStep& step = *active.step;
   const uint64_t bytes = active.in.fragment_at(at);
-  const Stretch part = stretch_at(active, at);
+  const StepMemory part = memory_at(active, at);
   std::byte* const dst = part.dst + (at - part.begin);
   void* slot = nullptr;
   if (next && next->out.handed == at && next->out.link->view && next->out.link->fragment == active.in.link->fragment &&

@@ -66,15 +66,15 @@ class Staging {
   }
 
  private:
-  struct Release {
-    Release() : lent(false) {}
+  struct RingDeleter {
+    RingDeleter() : lent(false) {}
     bool lent;
     void operator()(std::byte* ring) const;
   };
   struct Ring {
     uint64_t bytes = 0;
     std::unique_ptr<std::byte[]> ordinary;
-    std::unique_ptr<std::byte, Release> registrable;  // of Scratch: for transports that register
+    std::unique_ptr<std::byte, RingDeleter> registrable;  // of Scratch: for transports that register
   };
   std::array<Ring, lookahead> rings_;
 };
@@ -99,7 +99,7 @@ class Execution {
   ~Execution();
 
   // The window's first transport lane. Once.
-  void place(uint32_t first_lane) { first_lane_ = first_lane; }
+  void init(uint32_t first_lane) { first_lane_ = first_lane; }
   // The trace of the launches from the next one on; nullptr: none.
   void record_into(Trace* trace, uint64_t sequence) {
     trace_ = trace;
@@ -128,12 +128,12 @@ class Execution {
   tutti_trace_step waited_for(uint64_t sequence) const;
 
  private:
-  struct Buffer {
+  struct BufferBase {
     std::byte* base = nullptr;
     bool registered = false;
   };
   // Memory that holds a step's bytes from `begin` on, up to `end`.
-  struct Stretch {
+  struct StepMemory {
     uint64_t begin = 0, end = UINT64_MAX;
     std::byte* dst = nullptr;
     const std::byte* src = nullptr;
@@ -145,7 +145,7 @@ class Execution {
   bool may_start(const BoundStep& step, uint64_t position, uint64_t slice, LaneRun& run);
   void start(Active& active, size_t lane);
   void find_bytes(Active& active) const;
-  Stretch stretch_at(const Active& active, uint64_t offset) const;
+  StepMemory memory_at(const Active& active, uint64_t offset) const;
   bool completed(size_t lane, uint64_t position);
   void move(Active& active, uint64_t position, LaneRun& run);
   void receive(Active& active, Active* next, uint64_t position, LaneRun& run);
@@ -171,7 +171,7 @@ class Execution {
   bool progressed_ = false;
   bool moved_ = false;
   Moves moves_;
-  std::array<Buffer, 4> buffers_;                           // by TUTTI_BUFFER_*
+  std::array<BufferBase, 4> buffers_;                       // by TUTTI_BUFFER_*
   std::vector<std::array<Registration, 4>> registrations_;  // by port, then buffer
   std::vector<std::unique_ptr<LaneRun>> runs_;
   std::byte* scratch_ = nullptr;

@@ -54,10 +54,10 @@ void PointToPoint::start(Transfer& transfer) {
   if (transfer.sending) return own.waiting.push(transfer);
   transfer.order = ++order_;
   own.receives.push(transfer);
-  Arrival* arrival = nullptr;
+  UnexpectedMessage* arrival = nullptr;
   uint32_t from = transfer.peer;
   const auto look = [&](uint32_t rank, const Peer& p) {
-    Arrival* const found = p.arrivals.find([&](const Arrival& a) { return meet(a.rts, transfer); });
+    UnexpectedMessage* const found = p.arrivals.find([&](const UnexpectedMessage& a) { return meet(a.rts, transfer); });
     if (!found || (arrival && arrival->order < found->order)) return;
     arrival = found;
     from = rank;
@@ -84,11 +84,11 @@ PointToPoint::Peer& PointToPoint::adopt(Transfer& receive, uint32_t rank) {
 }
 
 std::optional<tutti_envelope> PointToPoint::probe(const tutti_envelope& wanted) const {
-  const Arrival* first = nullptr;
+  const UnexpectedMessage* first = nullptr;
   uint32_t from = 0;
   for (const auto& [rank, p] : peers_) {
     if (!(wanted.flags & TUTTI_ANY_PEER) && rank != wanted.peer) continue;
-    const Arrival* const found = p.arrivals.find([&](const Arrival& a) {
+    const UnexpectedMessage* const found = p.arrivals.find([&](const UnexpectedMessage& a) {
       return !by_stream(a.rts) && ((wanted.flags & TUTTI_ANY_TAG) || a.rts.tag == wanted.tag);
     });
     if (!found || (first && first->order < found->order)) continue;
@@ -247,7 +247,7 @@ bool PointToPoint::on_rts(uint32_t rank, const MessageHeader& rts, const std::by
     match(p, *receive, rts, payload);
     return true;
   }
-  Arrival& arrival = arrivals_.take();
+  UnexpectedMessage& arrival = arrivals_.take();
   arrival.rts = rts;
   arrival.order = ++order_;
   if (bytes) std::memcpy(arrival.payload.data(), payload, bytes);
@@ -370,7 +370,7 @@ std::string PointToPoint::standpoint(const Transfer& transfer) {
 std::string PointToPoint::hint(const Transfer& transfer) const {
   if (!transfer.sending || transfer.on_stream) return "";
   for (const auto& [rank, p] : peers_)
-    if (const Arrival* arrival = p.arrivals.first())
+    if (const UnexpectedMessage* arrival = p.arrivals.first())
       return fmt::format(
           "; rank {} sends to this rank too, with tag {}, and no receive was issued for it: ranks that send to "
           "each other put the sends and receives into one group (tutti_exchange), or issue the receives first with "

@@ -111,11 +111,11 @@ class PointToPoint {
   static std::string standpoint(const Transfer& transfer);
 
  private:
-  struct Arrival {
+  struct UnexpectedMessage {
     MessageHeader rts;
     uint64_t order = 0;  // among all that have come
     std::array<std::byte, eager_bytes> payload;
-    Arrival *next = nullptr, *previous = nullptr;
+    UnexpectedMessage *next = nullptr, *previous = nullptr;
   };
   struct Peer {
     uint32_t credit = rts_credit;
@@ -130,7 +130,7 @@ class PointToPoint {
     Queue<Transfer> answered;   // matched receives whose CTS or REJECT has not been sent
     Queue<Transfer> outgoing;   // in the order of the CTS
     Queue<Transfer> incoming;
-    Queue<Arrival> arrivals;
+    Queue<UnexpectedMessage> arrivals;
     bool moved = false;  // since overdue() looked: a message of the peer has come, or one to it has gone
     uint64_t last_move_ns = 0;
     // The one that has come furthest first.
@@ -175,7 +175,7 @@ class PointToPoint {
   uint64_t order_ = 0;  // of the last receive or arrival
   std::map<uint32_t, Peer> peers_;
   Peer anyone_;  // receives from any rank
-  Pool<Arrival> arrivals_;
+  Pool<UnexpectedMessage> arrivals_;
   Pool<Bulk> bulks_;  // after a failure a transport may still know some
 };
 

@@ -58,7 +58,7 @@ class Binding {
     plan_.scratch.bytes = at * plan_.element_bytes;
   }
 
-  void place(Operand& operand) const {
+  void bind(Operand& operand) const {
     if (!operand.buffer) return;
     if (operand.parts) {  // parts are placed before
       operand.length = 0;
@@ -112,12 +112,12 @@ void bind_blocks(Plan& plan, const BlockTable& table, uint32_t nranks, uint32_t 
   plan.unequal.table.out = table.out;
   const Lengths lengths(plan, nranks, rank);
   const Binding binding(plan, lengths);
-  for (Operand& part : plan.parts) binding.place(part);
-  for (Operand& source : plan.sources) binding.place(source);
+  for (Operand& part : plan.parts) binding.bind(part);
+  for (Operand& source : plan.sources) binding.bind(source);
   for (auto& lane : plan.lanes)
     for (BoundStep& step : lane) {
-      binding.place(step.dst);
-      binding.place(step.src);
+      binding.bind(step.dst);
+      binding.bind(step.src);
     }
   const uint64_t bytes_before = plan.call_bytes;
   plan.in_bytes = table.in.extent() * plan.element_bytes;

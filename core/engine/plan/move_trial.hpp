@@ -25,18 +25,18 @@ namespace tutti::core {
 struct Moves {
   bool stream_slots = false;    // stores into the transport's memory, for the peer to read, bypass the caches
   bool stream_results = false;  // so do those into the call's buffers
-  bool direct = false;          // ordinary memory is sent by reference
+  bool zero_copy = false;       // ordinary memory is sent by reference
 };
 
 class MoveTrial {
  public:
   static constexpr uint64_t first_launches = 2;  // of a plan
 
-  // For calls of about so many bytes. Small ones are not worth a trial. `direct`: a link can send ordinary memory by
+  // For calls of about so many bytes. Small ones are not worth a trial. `zero_copy`: a link can send ordinary memory by
   // reference.
-  MoveTrial(uint64_t bytes, bool direct)
+  MoveTrial(uint64_t bytes, bool zero_copy)
       : worth_(bytes >= smallest),
-        ways_(direct && bytes >= smallest_direct ? most_ways : staged_ways),
+        ways_(zero_copy && bytes >= smallest_zero_copy ? most_ways : staged_ways),
         best_(bytes >= large ? 2 : 0) {
     shortest_.fill(UINT64_MAX);
   }
@@ -62,7 +62,7 @@ class MoveTrial {
   }
 
  private:
-  static constexpr uint64_t smallest = 4096, smallest_direct = 65536, large = uint64_t{4} << 20;
+  static constexpr uint64_t smallest = 4096, smallest_zero_copy = 65536, large = uint64_t{4} << 20;
   static constexpr uint64_t parts = 65536;  // of a tick for a byte
   static constexpr uint32_t staged_ways = 4, most_ways = 6, rounds = 2, most_again = 1 << 20;
   uint32_t trial() const { return rounds * 2 * ways_; }
@@ -83,8 +83,8 @@ class MoveTrial {
 class MoveTrials {
  public:
   // The one of calls of about so many bytes that are served by that row of the report. Lives as long as this object.
-  MoveTrial& of(uint32_t row, uint64_t bytes, bool direct) {
-    return trials_.try_emplace({row, std::bit_width(bytes), direct}, bytes, direct).first->second;
+  MoveTrial& of(uint32_t row, uint64_t bytes, bool zero_copy) {
+    return trials_.try_emplace({row, std::bit_width(bytes), zero_copy}, bytes, zero_copy).first->second;
   }
 
  private:

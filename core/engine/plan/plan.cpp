@@ -29,11 +29,11 @@ Operand operand_of(const ChunkLayout& layout, const tutti_span& span) {
 }
 
 // A range of locations, for conflicts: in-place aliases are folded onto one buffer.
-struct Range {
+struct AccessRange {
   uint32_t buffer;
   uint32_t first, end;
   bool written;
-  bool conflicts(const Range& other) const {
+  bool conflicts(const AccessRange& other) const {
     return buffer == other.buffer && first < other.end && other.first < end && (written || other.written);
   }
 };
@@ -45,8 +45,8 @@ class Aliases {
       : in_place_(shape.in_place != 0),
         in_offset_(block_in_place(shape.collective, rank, TUTTI_BUFFER_IN) * pieces),
         out_offset_(block_in_place(shape.collective, rank, TUTTI_BUFFER_OUT) * pieces) {}
-  Range range(const tutti_span& span, bool written) const {
-    Range r{span.buffer, span.first, span.first + span.chunks, written};
+  AccessRange range(const tutti_span& span, bool written) const {
+    AccessRange r{span.buffer, span.first, span.first + span.chunks, written};
     if (!in_place_ || span.buffer == TUTTI_BUFFER_SCRATCH) return r;
     const uint32_t shift = span.buffer == TUTTI_BUFFER_IN ? in_offset_ : out_offset_;
     return {TUTTI_BUFFER_OUT, r.first + shift, r.end + shift, written};
@@ -57,8 +57,8 @@ class Aliases {
   const uint32_t in_offset_, out_offset_;
 };
 
-std::vector<Range> ranges_of(const Step& step, const Aliases& aliases) {
-  std::vector<Range> ranges;
+std::vector<AccessRange> ranges_of(const Step& step, const Aliases& aliases) {
+  std::vector<AccessRange> ranges;
   if (step.op.src.chunks) ranges.push_back(aliases.range(step.op.src, false));
   for (const tutti_span& source : step.sources) ranges.push_back(aliases.range(source, false));
   if (step.op.dst.chunks) ranges.push_back(aliases.range(step.op.dst, true));
@@ -71,7 +71,7 @@ class Touches {
   static constexpr uint32_t never = UINT32_MAX;
 
   // The last step before `limit` that conflicts with one range; never: there is none. At most the two newest are known.
-  uint32_t last_conflict(const Range& range, uint32_t limit) const {
+  uint32_t last_conflict(const AccessRange& range, uint32_t limit) const {
     uint32_t last = never;
     const auto& chunks = chunks_[range.buffer];
     for (size_t chunk = range.first; chunk < std::min<size_t>(range.end, chunks.size()); ++chunk) {
@@ -81,7 +81,7 @@ class Touches {
     }
     return last;
   }
-  void note(const Range& range, uint32_t step) {
+  void note(const AccessRange& range, uint32_t step) {
     auto& chunks = chunks_[range.buffer];
     if (chunks.size() < range.end) chunks.resize(range.end);
     for (uint32_t chunk = range.first; chunk < range.end; ++chunk) {
@@ -105,14 +105,14 @@ class Touches {
 
 // Fills the distances of one lane. Slices of a chunk do not conflict with one another, except in scratch whose copies
 // are reused.
-void find_distances(const std::vector<Step>& steps, const std::vector<std::vector<Range>>& ranges, uint32_t copies,
-                    uint64_t slices, std::vector<BoundStep>& bound) {
+void find_distances(const std::vector<Step>& steps, const std::vector<std::vector<AccessRange>>& ranges,
+                    uint32_t copies, uint64_t slices, std::vector<BoundStep>& bound) {
   const auto n = static_cast<uint32_t>(steps.size());
   const uint32_t slices_back = copies && slices > copies ? copies : 0;
   Touches touches;
   const auto last_conflict = [&](uint32_t step, uint32_t limit, bool scratch_only) {
     uint32_t nearest = Touches::never;
-    for (const Range& range : ranges[step])
+    for (const AccessRange& range : ranges[step])
       if (!scratch_only || range.buffer == TUTTI_BUFFER_SCRATCH)
         if (const uint32_t last = touches.last_conflict(range, limit);
             nearest == Touches::never || (last != Touches::never && last > nearest))
@@ -123,7 +123,7 @@ void find_distances(const std::vector<Step>& steps, const std::vector<std::vecto
     const uint32_t limit = bound[i].forwarded ? i - 1 : i;  // what is forwarded follows its receive by bytes
     if (const uint32_t last = last_conflict(i, limit, false); last != Touches::never)
       bound[i].after_conflict = i - last;
-    for (const Range& range : ranges[i]) touches.note(range, i);
+    for (const AccessRange& range : ranges[i]) touches.note(range, i);
   }
   for (uint32_t i = 0; slices_back && i < n; ++i)
     if (const uint32_t last = bound[i].after_conflict ? Touches::never : last_conflict(i, n, true);
@@ -209,7 +209,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   for (size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
     const std::vector<Step>& steps = schedule.lanes[lane];
     std::vector<BoundStep> bound(steps.size());
-    std::vector<std::vector<Range>> ranges(steps.size());
+    std::vector<std::vector<AccessRange>> ranges(steps.size());
     for (size_t i = 0; i < steps.size(); ++i) {
       const tutti_step& op = steps[i].op;
       BoundStep& b = bound[i];

@@ -9,7 +9,7 @@
 
 namespace tutti::core {
 
-Plan& PlanCache::serve(Plan& plan) {
+Plan& PlanCache::touch(Plan& plan) {
   plan.last_used = ++clock_;
   last_[plan.shape.collective] = &plan;
   return plan;
@@ -17,13 +17,13 @@ Plan& PlanCache::serve(Plan& plan) {
 
 Plan& PlanCache::find(const Shape& shape, const BlockTable* blocks) {
   const auto [begin, end] = plans_.equal_range(shape);
-  if (!blocks) return serve(begin != end ? *begin->second : make(shape));
+  if (!blocks) return touch(begin != end ? *begin->second : make(shape));
   auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second->unequal.table == *blocks; });
-  if (found != end) return serve(*found->second);
+  if (found != end) return touch(*found->second);
   found = std::find_if(begin, end, [](const auto& entry) { return !entry.second->pins; });
   Plan& plan = found != end ? *found->second : make(shape);
   bind_blocks(plan, *blocks, planner_.nranks, planner_.rank);
-  return serve(plan);
+  return touch(plan);
 }
 
 Plan& PlanCache::make(const Shape& shape) {

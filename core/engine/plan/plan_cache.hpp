@@ -38,7 +38,7 @@ class PlanCache {
 
  private:
   Plan& make(const Shape& shape);
-  Plan& serve(Plan& plan);
+  Plan& touch(Plan& plan);
   void make_room();
 
   Planner& planner_;

@@ -227,13 +227,13 @@ TEST(CheckStages, MessagesThatBreakTheProtocolAreRefused) {
   EXPECT_NE(unchecked.receive(1, 0, good), "");
   EXPECT_NE(unchecked.receive(1, 0, count), "");
   EXPECT_EQ(unchecked.receive(1, 0, news), "");
-  EXPECT_TRUE(unchecked[1].has_news());
+  EXPECT_TRUE(unchecked[1].has_notices());
   Call other = call.calls[1];
   other.count = 1;
-  const auto difference = unchecked[1].compare_news(other);
+  const auto difference = unchecked[1].compare_notices(other);
   ASSERT_TRUE(difference);
   EXPECT_EQ(difference->culprit, 0u);
-  EXPECT_FALSE(unchecked[1].has_news());
+  EXPECT_FALSE(unchecked[1].has_notices());
 }
 
 }  // namespace

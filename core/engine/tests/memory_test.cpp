@@ -173,7 +173,7 @@ TEST(Memory, MemoryThatIsFreedWaitsForItsRegistration) {
   std::thread registers([&] { region_of(*domain, memory); });
   record.await([&] { return record.begun[memory] != 0; });
   std::thread frees([&] { Memory::process().release(memory); });
-  Memory::Reader reader;
+  Memory::Lookup reader;
   while (reader.holds(memory, bytes)) std::this_thread::yield();
   EXPECT_THROW(Memory::process().release(memory), Failure) << "another thread frees it already";
   EXPECT_EQ(region_of(*domain, memory), nullptr);

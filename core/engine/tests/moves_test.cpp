@@ -120,25 +120,25 @@ TEST(Moves, OfWhichTheFastestIsTaken) {
   for (const uint32_t best : {0u, 3u, 4u, 5u}) {
     core::MoveTrial trial(1 << 20, true);
     const auto number = [](const core::Moves& m) {
-      return (m.direct ? 4u : m.stream_slots ? 1u : 0u) + (m.direct ? m.stream_results : 2u * m.stream_results);
+      return (m.zero_copy ? 4u : m.stream_slots ? 1u : 0u) + (m.zero_copy ? m.stream_results : 2u * m.stream_results);
     };
-    uint32_t direct = 0;
+    uint32_t zero_copy = 0;
     // Two plans of different sizes in turn: their first launches and each way's first do not count.
     for (uint64_t k = 0; k < 28; ++k) {
       const uint64_t before = k < 4 ? k / 2 : 2 + k, bytes = (3u + k % 2) << 18;
       const core::Moves moves = trial.next(before);
-      direct += moves.direct;
-      EXPECT_FALSE(trial.next(0).direct) << "a new plan takes no part";
+      zero_copy += moves.zero_copy;
+      EXPECT_FALSE(trial.next(0).zero_copy) << "a new plan takes no part";
       trial.report(before, (k < 4 || k % 2 == 0 ? 5 : number(moves) == best ? 10 : 20) * bytes, bytes);
     }
-    EXPECT_EQ(direct, 8u);
+    EXPECT_EQ(zero_copy, 8u);
     EXPECT_EQ(number(trial.next(2)), best);
     EXPECT_EQ(number(trial.next(0)), best) << "a new plan begins with it";
   }
   core::MoveTrial staged(1 << 20, false), small(4096, true);
   for (int k = 0; k < 30; ++k) {
-    EXPECT_FALSE(staged.next(k).direct);
-    EXPECT_FALSE(small.next(k).direct);
+    EXPECT_FALSE(staged.next(k).zero_copy);
+    EXPECT_FALSE(small.next(k).zero_copy);
     staged.report(k, 1, 1 << 20);
     small.report(k, 1, 4096);
   }

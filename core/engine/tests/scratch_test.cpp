@@ -17,7 +17,7 @@ namespace {
 size_t descriptors() {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
-bool is_registered(const std::byte* address, uint64_t bytes) { return Memory::Reader().holds(address, bytes); }
+bool is_registered(const std::byte* address, uint64_t bytes) { return Memory::Lookup().holds(address, bytes); }
 
 TEST(Scratch, ManyPartsLieInFewFiles) {
   const size_t before = descriptors();

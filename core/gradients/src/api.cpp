@@ -84,11 +84,11 @@ Declaration judged(const tutti_gradients_config& config, const tutti_tensor* ten
 }
 
 // All ranks must have equal values. `fault` is the exception: 1 where the arguments are wrong.
-struct Agreement {
+struct CommonArguments {
   uint64_t fault = 0, tensors = 0, bytes = 0, first_bucket_bytes = 0, bucket_bytes = 0, wire = 0, op = 0, feedback = 0,
            device = 0, hash = 0;
 };
-constexpr size_t agreement_fields = sizeof(Agreement) / sizeof(uint64_t);
+constexpr size_t agreement_fields = sizeof(CommonArguments) / sizeof(uint64_t);
 constexpr std::array<const char*, agreement_fields> field_names{"fault",
                                                                 "number of tensors",
                                                                 "number of bytes",
@@ -100,17 +100,17 @@ constexpr std::array<const char*, agreement_fields> field_names{"fault",
                                                                 "flag TUTTI_GRADIENTS_DEVICE",
                                                                 "checksum of the tensors' sizes and types"};
 
-Agreement agreement_of(const Declaration& declaration) {
-  Agreement made{0,
-                 declaration.tensors.size(),
-                 0,
-                 declaration.first_bucket_bytes,
-                 declaration.bucket_bytes,
-                 declaration.wire,
-                 declaration.op,
-                 (declaration.flags & TUTTI_GRADIENTS_FEEDBACK) != 0,
-                 (declaration.flags & TUTTI_GRADIENTS_DEVICE) != 0,
-                 0xcbf29ce484222325u};
+CommonArguments agreement_of(const Declaration& declaration) {
+  CommonArguments made{0,
+                       declaration.tensors.size(),
+                       0,
+                       declaration.first_bucket_bytes,
+                       declaration.bucket_bytes,
+                       declaration.wire,
+                       declaration.op,
+                       (declaration.flags & TUTTI_GRADIENTS_FEEDBACK) != 0,
+                       (declaration.flags & TUTTI_GRADIENTS_DEVICE) != 0,
+                       0xcbf29ce484222325u};
   for (const Tensor& tensor : declaration.tensors) {
     made.bytes += tensor.bytes();
     for (const uint64_t word : {tensor.count, uint64_t{tensor.dtype}})
@@ -121,7 +121,7 @@ Agreement agreement_of(const Declaration& declaration) {
 }
 
 // Throws on all ranks alike unless all agree.
-void require_agreement(const Communicator& comm, const Agreement& mine) {
+void require_agreement(const Communicator& comm, const CommonArguments& mine) {
   using Fields = std::array<uint64_t, agreement_fields>;
   Fields fields;
   std::memcpy(fields.data(), &mine, sizeof mine);
@@ -160,7 +160,7 @@ std::unique_ptr<Reducer> make(tutti_comm* comm, const tutti_gradients_config& co
   }
   // The duplicates are destroyed in order on every path: an exception that is in flight would abort them.
   std::optional<Communicator> exchange = duplicate(comm, ".gradients");
-  Agreement mine;
+  CommonArguments mine;
   mine.fault = 1;
   try {
     require_agreement(*exchange, fault ? mine : agreement_of(*declaration));

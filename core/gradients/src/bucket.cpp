@@ -39,7 +39,7 @@ Bucket::Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Exte
   if (wiring.feedback) lost_.resize(shard_);
 }
 
-void Bucket::place(size_t i, void* data) {
+void Bucket::assign(size_t i, void* data) {
   data_[i] = data;
   --missing_;
 }
@@ -63,9 +63,9 @@ void Bucket::begin(tutti_comm* comm, Call&& call) {
 }
 
 void Bucket::start() {
-  stage_ = Stage::exchanging;
+  stage_ = BucketStage::exchanging;
   if (count_ == 0)
-    stage_ = Stage::complete;
+    stage_ = BucketStage::complete;
   else if (shard_ > 0)
     start_encoded();
   else
@@ -144,19 +144,19 @@ void Bucket::reduce_shard() {
 }
 
 void Bucket::advance(bool may_gather) {
-  if (stage_ == Stage::exchanging && request_.test()) {
+  if (stage_ == BucketStage::exchanging && request_.test()) {
     if (shard_ == 0) {
-      stage_ = Stage::complete;
+      stage_ = BucketStage::complete;
     } else if (may_gather) {
       reduce_shard();
       begin(wiring_.gather, [&](tutti_comm* comm, tutti_request** request) {
         return tutti_all_gather(comm, codes_->data() + wiring_.rank * shard_bytes_, codes_->data(), shard_bytes_,
                                 TUTTI_UINT8, &wiring_.options, request);
       });
-      stage_ = Stage::gathering;
+      stage_ = BucketStage::gathering;
     }
   }
-  if (stage_ == Stage::gathering && request_.test()) stage_ = Stage::complete;
+  if (stage_ == BucketStage::gathering && request_.test()) stage_ = BucketStage::complete;
 }
 
 void Bucket::rest(uint64_t nanoseconds) { request_.wait_for(std::chrono::nanoseconds(nanoseconds)); }
@@ -185,7 +185,7 @@ void Bucket::unpack() {
   }
   std::ranges::fill(data_, std::nullopt);
   missing_ = data_.size();
-  stage_ = Stage::waiting;
+  stage_ = BucketStage::waiting;
 }
 
 }  // namespace tutti::gradients

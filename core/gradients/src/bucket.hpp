@@ -45,21 +45,21 @@ class Bucket {
   Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent);
 
   // Where tensor `i` of the bucket is in this step; it is full once it knows all.
-  void place(size_t i, void* data);
-  bool is_placed(size_t i) const { return data_[i].has_value(); }
+  void assign(size_t i, void* data);
+  bool is_assigned(size_t i) const { return data_[i].has_value(); }
   bool is_full() const { return missing_ == 0; }
   // Begins, and then takes every step that is possible. `may_gather`: all buckets before it have begun to gather.
   void start();
   void advance(bool may_gather);
-  bool has_gathered() const { return stage_ >= Stage::gathering; }
-  bool is_complete() const { return stage_ == Stage::complete; }
+  bool has_gathered() const { return stage_ >= BucketStage::gathering; }
+  bool is_complete() const { return stage_ == BucketStage::complete; }
   // Waits at most so long for what is on its way.
   void rest(uint64_t nanoseconds);
   // Requires a complete bucket: the results go into the tensors, and the next step may begin.
   void unpack();
 
  private:
-  enum class Stage { waiting, exchanging, gathering, complete };
+  enum class BucketStage { waiting, exchanging, gathering, complete };
   void start_plain();
   void start_encoded();
   void pack();
@@ -75,7 +75,7 @@ class Bucket {
   uint32_t dtype_;
   std::vector<std::optional<void*>> data_;
   size_t missing_;
-  Stage stage_ = Stage::waiting;
+  BucketStage stage_ = BucketStage::waiting;
   Request request_;
   bool copied_ = false;
   std::optional<Buffer<std::byte>> values_;  // the packed tensors; with feedback also what was lost

@@ -76,12 +76,12 @@ void Reducer::ready(uint64_t number, void* data, uint64_t count) {
            fmt::format("tensor {} has {} elements, but was declared with {}", tensor.name, count, tensor.count));
   if (!data && count > 0) refuse("ready", TUTTI_INVALID_ARGUMENT, fmt::format("tensor {}: data is NULL", tensor.name));
   Bucket& bucket = buckets_[tensor.bucket];
-  if (bucket.is_placed(tensor.place))
+  if (bucket.is_assigned(tensor.place))
     refuse("ready", TUTTI_INVALID_USAGE,
            fmt::format("tensor {} was marked ready already in this step: call gradients_wait between two steps",
                        tensor.name));
   ++marks_;
-  bucket.place(tensor.place, data);
+  bucket.assign(tensor.place, data);
   {
     const std::lock_guard lock(mutex_);
     while (full_ < buckets_.size() && buckets_[full_].is_full()) ++full_;
@@ -134,7 +134,7 @@ void Reducer::run() {
     lock.lock();
     complete_ = complete;
     failure_ = failure;
-    if (failure || complete == buckets_.size()) news_.notify_all();
+    if (failure || complete == buckets_.size()) changed_.notify_all();
   }
 }
 
@@ -155,7 +155,7 @@ void Reducer::require_all_marked() const {
     refuse("wait", TUTTI_INVALID_USAGE, "no tensor was marked ready since the last wait, so nothing has started");
   if (marks_ == tensors_.size()) return;
   for (const Tensor& tensor : tensors_)
-    if (!buckets_[tensor.bucket].is_placed(tensor.place))
+    if (!buckets_[tensor.bucket].is_assigned(tensor.place))
       refuse("wait", TUTTI_INVALID_USAGE,
              fmt::format("tensor {} was not marked ready in this step; {} of {} are missing: mark them and wait again",
                          tensor.name, tensors_.size() - marks_, tensors_.size()));
@@ -167,7 +167,7 @@ void Reducer::wait_for_all() {
     return;
   }
   std::unique_lock lock(mutex_);
-  news_.wait(lock, [this] { return failure_ || complete_ == buckets_.size(); });
+  changed_.wait(lock, [this] { return failure_ || complete_ == buckets_.size(); });
 }
 
 void Reducer::wait() {

@@ -66,7 +66,7 @@ class Reducer {
   size_t started_ = 0;  // of the thread that advances: buckets below this number have started
 
   mutable std::mutex mutex_;
-  std::condition_variable work_, news_;
+  std::condition_variable work_, changed_;
   size_t full_ = 0;      // all buckets below this number may start
   size_t complete_ = 0;  // all buckets below this number are complete
   std::exception_ptr failure_;

@@ -29,7 +29,7 @@ Expressions::Summary Expressions::summary(Id id) const {
     const uint32_t rank = leaf_rank(id);
     return {leaf_chunk(id), rank, rank, 1, none, true, false};
   }
-  const Reduction& r = reductions_[id - leaves_];
+  const ReductionNode& r = reductions_[id - leaves_];
   return {r.chunk, r.low, r.high, r.contributors, r.twice, r.in_order, r.others};
 }
 

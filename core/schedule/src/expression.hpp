@@ -46,7 +46,7 @@ class Expressions {
   std::string text(Id id) const;
 
  private:
-  struct Reduction {
+  struct ReductionNode {
     uint32_t first_operand, operands;  // in operands_
     Id canonical;
     uint32_t chunk;         // which chunk of each rank's IN it adds up; `mixed` when it is not the same in all
@@ -67,12 +67,12 @@ class Expressions {
   uint32_t next_contributor(Id id, uint32_t rank) const;
   void grow_table();
   uint64_t hash(std::span<const Id> operands) const;
-  std::span<const Id> operands_of(const Reduction& reduction) const {
+  std::span<const Id> operands_of(const ReductionNode& reduction) const {
     return {operands_.data() + reduction.first_operand, reduction.operands};
   }
 
   uint32_t nranks_, chunks_, leaves_, words_;
-  std::vector<Reduction> reductions_;
+  std::vector<ReductionNode> reductions_;
   std::vector<Id> operands_;
   std::vector<uint64_t> bits_;  // words_ per reduction: the ranks that contribute
   std::vector<uint32_t> table_;

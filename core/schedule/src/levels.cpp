@@ -12,13 +12,13 @@
 namespace tutti {
 namespace {
 
-using Way = std::tuple<uint32_t, uint32_t, uint32_t>;  // from, to, lane
+using LaneKey = std::tuple<uint32_t, uint32_t, uint32_t>;  // from, to, lane
 
 uint32_t lane_of(const StepGraph& graph, uint32_t node) { return graph.lanes()[graph.nodes()[node].lane].number; }
 
 // The sending steps of one slice by way, in order.
-std::map<Way, std::vector<uint32_t>> ways_of(const StepGraph& graph) {
-  std::map<Way, std::vector<uint32_t>> ways;
+std::map<LaneKey, std::vector<uint32_t>> ways_of(const StepGraph& graph) {
+  std::map<LaneKey, std::vector<uint32_t>> ways;
   for (uint32_t node = 0; node < graph.nodes().size(); ++node)
     if (const tutti_step& op = graph.nodes()[node].op(); sends(op) && graph.slice_of(node) == 0)
       ways[{graph.rank_of(node), op.peer, lane_of(graph, node)}].push_back(node);
@@ -52,14 +52,14 @@ class LevelGraph {
 
  private:
   static constexpr uint32_t none = StepGraph::none;
-  struct Edge {
+  struct Precedence {
     uint32_t from, to;
     uint32_t rise;
   };
 
   // The k-th message of a way is one item in both forms.
   std::string number_items() {
-    std::map<Way, std::vector<uint32_t>> items;
+    std::map<LaneKey, std::vector<uint32_t>> items;
     for (const bool form : {false, true}) {
       const StepGraph& graph = graphs_[form];
       item_[form].assign(graph.nodes().size(), none);
@@ -96,7 +96,7 @@ class LevelGraph {
   bool find_levels() {
     levels_.assign(items_, 1);
     std::vector<uint32_t> begin(items_ + 1, 0), waiting(items_, 0), by_source(edges_.size());
-    for (const Edge& edge : edges_) ++begin[edge.from + 1], ++waiting[edge.to];
+    for (const Precedence& edge : edges_) ++begin[edge.from + 1], ++waiting[edge.to];
     for (uint32_t i = 0; i < items_; ++i) begin[i + 1] += begin[i];
     std::vector<uint32_t> at(begin.begin(), begin.end() - 1);
     for (uint32_t i = 0; i < edges_.size(); ++i) by_source[at[edges_[i].from]++] = i;
@@ -105,7 +105,7 @@ class LevelGraph {
       if (!waiting[i]) ready.push_back(i);
     for (size_t done = 0; done < ready.size(); ++done)
       for (uint32_t i = begin[ready[done]]; i < begin[ready[done] + 1]; ++i) {
-        const Edge& edge = edges_[by_source[i]];
+        const Precedence& edge = edges_[by_source[i]];
         levels_[edge.to] = std::max(levels_[edge.to], levels_[edge.from] + edge.rise);
         if (--waiting[edge.to] == 0) ready.push_back(edge.to);
       }
@@ -148,7 +148,7 @@ class LevelGraph {
   std::vector<uint32_t> item_[2];                     // of slice 0's nodes
   std::vector<std::pair<uint32_t, uint32_t>> spans_;  // the first and the last message of each way
   uint32_t items_ = 0;
-  std::vector<Edge> edges_;
+  std::vector<Precedence> edges_;
   std::vector<uint32_t> levels_;
 };
 

@@ -9,22 +9,22 @@ namespace tutti {
 namespace {
 
 // How far a value is on its way through a reducing collective.
-enum class Stage : uint8_t {
+enum class Phase : uint8_t {
   nothing,  // never written
   raw,      // user input as it came
   loaded,   // after LOAD
   final     // after FINAL
 };
 
-struct Value {
+struct Term {
   Expressions::Id id = 0;
-  Stage stage = Stage::nothing;
+  Phase phase = Phase::nothing;
   bool finished_by_copy = false;  // FINAL stands at a copy, not where the last operands are reduced
 };
 
-class Execution {
+class SymbolicExecution {
  public:
-  explicit Execution(const StepGraph& graph)
+  explicit SymbolicExecution(const StepGraph& graph)
       : graph_(graph),
         problem_(graph.problem()),
         reducing_(is_reducing(problem_.collective)),
@@ -41,7 +41,7 @@ class Execution {
     for (uint32_t rank = 0; rank < problem_.nranks; ++rank) {
       const RankLayout& layout = graph.layout(rank);
       for (uint32_t chunk = 0; chunk < layout.chunks(TUTTI_BUFFER_IN); ++chunk)
-        values_[base_[rank] + layout.in_base() + chunk] = {expressions_.leaf(rank, chunk), Stage::raw};
+        values_[base_[rank] + layout.in_base() + chunk] = {expressions_.leaf(rank, chunk), Phase::raw};
     }
   }
 
@@ -64,7 +64,7 @@ class Execution {
 
   uint32_t contributors_at(uint32_t rank) const { return contributors(problem_.collective, problem_.nranks, rank); }
 
-  Value* at(const tutti_span& span) {
+  Term* at(const tutti_span& span) {
     const uint32_t rank = graph_.rank_of(node_);
     return values_.data() + base_[rank] + graph_.layout(rank).locate(span);
   }
@@ -76,50 +76,50 @@ class Execution {
   }
 
   // Reads one chunk; `load`: the step multiplies what it reads. False when nothing was ever written there.
-  bool read(const tutti_span& span, uint32_t i, bool load, Value* value) {
+  bool read(const tutti_span& span, uint32_t i, bool load, Term* value) {
     *value = at(span)[i];
-    if (value->stage == Stage::nothing) {
+    if (value->phase == Phase::nothing) {
       const uint32_t rank = graph_.rank_of(node_);
       wrong_ = {Fault::wrong_result, fmt::format("{}: reads {}, which nothing has written", graph_.where(node_),
                                                  graph_.layout(rank).name(graph_.layout(rank).locate(span) + i))};
       return false;
     }
-    if (load != (reducing_ && value->stage == Stage::raw)) {
+    if (load != (reducing_ && value->phase == Phase::raw)) {
       scaling_fault(!load ? fmt::format("reads {}, which is raw input, without LOAD", expressions_.text(value->id))
                     : !reducing_ ? std::string("has LOAD in a collective that reduces nothing")
                                  : std::string("has LOAD, but it reads a value that is not raw input"));
     }
-    if (load && value->stage == Stage::raw) value->stage = Stage::loaded;
+    if (load && value->phase == Phase::raw) value->phase = Phase::loaded;
     return true;
   }
 
   // A REDUCE with LOAD says that exactly its sources in IN are raw.
-  bool read_source(const tutti_step& op, const tutti_span& span, uint32_t i, Value* value) {
+  bool read_source(const tutti_step& op, const tutti_span& span, uint32_t i, Term* value) {
     return read(span, i,
                 (op.flags & TUTTI_STEP_LOAD) && (op.kind != TUTTI_STEP_REDUCE || span.buffer == TUTTI_BUFFER_IN),
                 value);
   }
 
-  Value reduce(std::span<const Value> operands) {
+  Term reduce(std::span<const Term> operands) {
     ids_.clear();
-    for (const Value& operand : operands) {
-      if (operand.stage == Stage::final)
+    for (const Term& operand : operands) {
+      if (operand.phase == Phase::final)
         scaling_fault(fmt::format("reduces {}, which is FINAL already", expressions_.text(operand.id)));
       ids_.push_back(operand.id);
     }
-    return {expressions_.reduce(ids_), Stage::loaded};
+    return {expressions_.reduce(ids_), Phase::loaded};
   }
 
   // Moving a whole input into place does nothing to it: only a reduction, or a copy of the only contribution, completes
   // it.
-  void finish(const tutti_step& op, Value* value) {
+  void finish(const tutti_step& op, Term* value) {
     if (!(op.flags & TUTTI_STEP_FINAL)) return;
     if (!reducing_) return scaling_fault("has FINAL in a collective that reduces nothing");
-    if (value->stage == Stage::final) return scaling_fault("has FINAL, but the value is FINAL already");
+    if (value->phase == Phase::final) return scaling_fault("has FINAL, but the value is FINAL already");
     const uint32_t chunk = expressions_.first_chunk(value->id), ranks = contributors_at(graph_.rank_of(node_));
     if (!expressions_.is_complete(value->id, chunk, ranks))
       scaling_fault("has FINAL, but the value " + expressions_.explain_incomplete(value->id, chunk, ranks));
-    value->stage = Stage::final;
+    value->phase = Phase::final;
     value->finished_by_copy = op.kind == TUTTI_STEP_COPY;
   }
 
@@ -146,10 +146,10 @@ class Execution {
   bool compute(const Step& step) {
     const tutti_step& op = step.op;
     for (uint32_t i = 0; i < op.dst.chunks; ++i) {
-      Value value;
+      Term value;
       if (op.kind != TUTTI_STEP_REDUCE && !read_source(op, op.src, i, &value)) return false;
       if (op.kind == TUTTI_STEP_RECV_REDUCE) {
-        const Value pair[2] = {value, payload_[i]}, swapped[2] = {payload_[i], value};
+        const Term pair[2] = {value, payload_[i]}, swapped[2] = {payload_[i], value};
         value = reduce(op.flags & TUTTI_STEP_INCOMING_LEFT ? swapped : pair);
       } else if (op.kind == TUTTI_STEP_REDUCE) {
         operands_.resize(step.sources.size());
@@ -168,7 +168,7 @@ class Execution {
     for (uint32_t rank = 0; rank < problem_.nranks; ++rank) {
       const RankLayout& layout = graph_.layout(rank);
       for (uint32_t chunk = 0; chunk < layout.chunks(TUTTI_BUFFER_OUT); ++chunk) {
-        const Value value = values_[base_[rank] + layout.out_base() + chunk];
+        const Term value = values_[base_[rank] + layout.out_base() + chunk];
         const std::string text =
             reducing_ ? check_reduced(rank, chunk, value, first_tree) : check_moved(rank, chunk, value);
         if (!text.empty())
@@ -178,15 +178,15 @@ class Execution {
     return {};
   }
 
-  std::string check_reduced(uint32_t rank, uint32_t chunk, Value value, std::vector<Expressions::Id>& first_tree) {
-    if (value.stage == Stage::nothing) return "was never written";
+  std::string check_reduced(uint32_t rank, uint32_t chunk, Term value, std::vector<Expressions::Id>& first_tree) {
+    if (value.phase == Phase::nothing) return "was never written";
     const uint32_t wanted = equal_form(problem_.collective) == TUTTI_REDUCE_SCATTER ? rank * pieces_ + chunk : chunk;
     const uint32_t ranks = contributors_at(rank);
     if (!expressions_.is_complete(value.id, wanted, ranks))
       return expressions_.explain_incomplete(value.id, wanted, ranks);
     if (is_scan(problem_.collective) && !expressions_.in_rank_order(value.id))
       return "holds the right contributions, but not in the order of ranks";
-    if (value.stage != Stage::final && !scaling_)
+    if (value.phase != Phase::final && !scaling_)
       scaling_ = {Fault::scaling, fmt::format("rank {}: no step that had a part in out[{}] is FINAL", rank, chunk)};
     if (!expressions_.in_rank_order(value.id)) trees_.rank_order = false;
     check_canonical(wanted, ranks, value);
@@ -198,7 +198,7 @@ class Execution {
   }
 
   // Equal trees have equal numbers, so all ranks' results of a chunk cost one look at a tree.
-  void check_canonical(uint32_t chunk, uint32_t ranks, const Value& value) {
+  void check_canonical(uint32_t chunk, uint32_t ranks, const Term& value) {
     Expressions::Id& known = canonical_tree_[chunk];
     if (ranks > 1 && value.finished_by_copy != (problem_.collective == TUTTI_EXCLUSIVE_SCAN)) trees_.canonical = false;
     if (!trees_.canonical || known == value.id) return;
@@ -206,7 +206,7 @@ class Execution {
     known = value.id;
   }
 
-  std::string check_moved(uint32_t rank, uint32_t chunk, Value value) const {
+  std::string check_moved(uint32_t rank, uint32_t chunk, Term value) const {
     const uint32_t block = chunk / pieces_, piece = chunk % pieces_;
     Expressions::Id wanted = 0;
     switch (equal_form(problem_.collective)) {
@@ -223,9 +223,9 @@ class Execution {
         wanted = expressions_.leaf(block, piece);
         break;  // gather, all_gather
     }
-    if (value.stage != Stage::nothing && value.id == wanted) return {};
+    if (value.phase != Phase::nothing && value.id == wanted) return {};
     return fmt::format("should hold {}, but {}", expressions_.text(wanted),
-                       value.stage == Stage::nothing ? "was never written" : "holds " + expressions_.text(value.id));
+                       value.phase == Phase::nothing ? "was never written" : "holds " + expressions_.text(value.id));
   }
 
   const StepGraph& graph_;
@@ -235,8 +235,8 @@ class Execution {
   Expressions expressions_;
   std::vector<Expressions::Id> canonical_tree_;  // of each chunk, where one has been seen
   std::vector<size_t> base_;
-  std::vector<Value> values_;
-  std::vector<Value> payload_, operands_;
+  std::vector<Term> values_;
+  std::vector<Term> payload_, operands_;
   std::vector<Expressions::Id> ids_;
   uint32_t node_ = 0;
   Finding wrong_, scaling_;
@@ -246,7 +246,7 @@ class Execution {
 }  // namespace
 
 Finding check_provenance(const StepGraph& graph, Trees* trees) {
-  Execution execution(graph);
+  SymbolicExecution execution(graph);
   Finding finding = execution.run();
   *trees = execution.trees();
   return finding;

@@ -70,7 +70,7 @@ class RaceSearch {
   }
 
  private:
-  struct Read {
+  struct ReadAccess {
     uint32_t node, next;
   };
 
@@ -109,7 +109,7 @@ class RaceSearch {
   const StepGraph& graph_;
   HappensBefore happens_before_;
   std::vector<uint32_t> writers_, readers_;
-  std::vector<Read> reads_;
+  std::vector<ReadAccess> reads_;
 };
 
 }  // namespace

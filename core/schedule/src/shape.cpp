@@ -11,13 +11,13 @@ namespace {
 
 enum class Blocks { none, one, one_at_root, one_behind_first, all, all_at_root };
 
-struct Shape {
+struct CollectiveTraits {
   const char* name;
   Blocks in, out;
   bool reducing, rooted;
 };
 
-constexpr Shape shapes[] = {
+constexpr CollectiveTraits table[] = {
     // by TUTTI_BROADCAST and so on; no collective has number 0
     {"unknown", Blocks::none, Blocks::none, false, false},
     {"broadcast", Blocks::one_at_root, Blocks::one, false, true},
@@ -37,9 +37,9 @@ constexpr Shape shapes[] = {
     {"scan", Blocks::one, Blocks::one, true, false},
     {"exclusive_scan", Blocks::one, Blocks::one_behind_first, true, false},
 };
-static_assert(std::size(shapes) == last_collective + 1);
+static_assert(std::size(table) == last_collective + 1);
 
-const Shape& shape_of(uint32_t collective) { return shapes[collective < std::size(shapes) ? collective : 0]; }
+const CollectiveTraits& traits_of(uint32_t collective) { return table[collective < std::size(table) ? collective : 0]; }
 
 // `n` zeros that live as long as the process: the hosts of a problem whose ranks are all on one.
 const uint32_t* zeros(uint32_t n) {
@@ -57,14 +57,14 @@ const uint32_t* zeros(uint32_t n) {
 
 }  // namespace
 
-const char* collective_name(uint32_t collective) { return shape_of(collective).name; }
-bool is_reducing(uint32_t collective) { return shape_of(collective).reducing; }
-bool has_root(uint32_t collective) { return shape_of(collective).rooted; }
+const char* collective_name(uint32_t collective) { return traits_of(collective).name; }
+bool is_reducing(uint32_t collective) { return traits_of(collective).reducing; }
+bool has_root(uint32_t collective) { return traits_of(collective).rooted; }
 
 uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32_t rank, uint32_t buffer) {
   if (buffer != TUTTI_BUFFER_IN && buffer != TUTTI_BUFFER_OUT) return 0;
-  const Shape& shape = shape_of(collective);
-  switch (buffer == TUTTI_BUFFER_IN ? shape.in : shape.out) {
+  const CollectiveTraits& traits = traits_of(collective);
+  switch (buffer == TUTTI_BUFFER_IN ? traits.in : traits.out) {
     case Blocks::one:
       return 1;
     case Blocks::one_at_root:
@@ -84,9 +84,9 @@ uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32
 InPlaceForm in_place_form(uint32_t collective) {
   if (collective == TUTTI_ALL_TO_ALL_V) return InPlaceForm::none;
   const auto has_all = [](Blocks blocks) { return blocks == Blocks::all || blocks == Blocks::all_at_root; };
-  const Shape& shape = shape_of(collective);
-  if (has_all(shape.in) == has_all(shape.out)) return InPlaceForm::same;
-  return has_all(shape.out) ? InPlaceForm::in_is_block : InPlaceForm::out_is_block;
+  const CollectiveTraits& traits = traits_of(collective);
+  if (has_all(traits.in) == has_all(traits.out)) return InPlaceForm::same;
+  return has_all(traits.out) ? InPlaceForm::in_is_block : InPlaceForm::out_is_block;
 }
 
 uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block) {

@@ -37,7 +37,7 @@ class LaneHistory {
   }
 
  private:
-  struct Read {
+  struct LaneRead {
     uint32_t node, next;
   };
   void touch(uint32_t location) {
@@ -47,7 +47,7 @@ class LaneHistory {
   }
   uint32_t epoch_ = 0;
   std::vector<uint32_t> stamps_, writers_, readers_;
-  std::vector<Read> reads_;
+  std::vector<LaneRead> reads_;
 };
 
 }  // namespace

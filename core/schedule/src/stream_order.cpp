@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "form.hpp"
 
@@ -41,7 +40,6 @@ class Sequence {
   }
 
  private:
-  using Way = std::tuple<uint32_t, uint32_t, bool>;  // peer, lane, outgoing
   struct Progress {
     uint64_t number = 0;  // of the next fragment
     uint64_t level = 0;   // of the newest one, and which of this level it is
@@ -106,7 +104,7 @@ class Sequence {
   const Schedule& schedule_;
   const StreamShape& shape_;
   std::vector<uint64_t> bounds_;
-  std::map<Way, Progress> ways_;
+  std::map<StreamWayKey, Progress> ways_;
   std::vector<StreamStep> steps_;
   bool too_long_ = false;
 };

@@ -15,7 +15,7 @@ namespace {
 
 // A buffer as the caller gives it. With `counts_name` it has a block for each rank, with its own count and
 // displacement; without displacements they lie one after another.
-struct Given {
+struct BufferArgument {
   const void* address = nullptr;
   const char* counts_name = nullptr;
   const uint64_t* counts = nullptr;
@@ -23,7 +23,7 @@ struct Given {
 };
 
 struct Arguments {
-  Given in, out;
+  BufferArgument in, out;
   uint64_t count = 0;  // of a block that no array tells
   uint32_t dtype = 0, op = 0, root = 0;
   const UserOperator* user = nullptr;  // of `op`
@@ -32,7 +32,7 @@ struct Arguments {
 // One buffer of a call, for checks. Equal blocks lie one after another; unequal ones have a list.
 struct Side {
   const char* name;
-  Given given;
+  BufferArgument given;
   uint32_t blocks;
   BlockList* list;
   uint64_t unit = 0;   // bytes of a block, or of an element of the list
@@ -101,7 +101,7 @@ void check_own_block(const char* call, const Side& in, const Side& out, uint32_t
 // Fills the lists of both buffers.
 void fill_lists(const char* call, const Side& in, const Side& out, const Arguments& given, uint32_t which,
                 uint32_t rank) {
-  const Given& array = in.given.counts_name ? in.given : out.given;
+  const BufferArgument& array = in.given.counts_name ? in.given : out.given;
   const uint64_t one = all_know_blocks(which) ? array.counts[rank] : given.count;
   for (const bool arrays : {true, false})  // errors name a block of an array, not this rank's own
     for (const Side* side : {&in, &out})

@@ -17,13 +17,13 @@ namespace tutti::core::api {
 namespace {
 
 // A group while its messages are checked. Its memory is the thread's, for its next group.
-struct Group {
+struct Batch {
   Communicator& communicator;
   const char* each;  // begins the texts of failures
   void* stream = nullptr;
   std::vector<Transfer>& transfers;
   DeviceMemory where{};  // of those on a device
-  Group(Communicator& of, const char* name, void* on) : communicator(of), each(name), stream(on), transfers(kept()) {
+  Batch(Communicator& of, const char* name, void* on) : communicator(of), each(name), stream(on), transfers(kept()) {
     transfers.clear();
   }
   void require_apart() const {
@@ -41,7 +41,7 @@ struct Group {
   }
 };
 
-void add(Group& group, const tutti_message& m) {
+void add(Batch& group, const tutti_message& m) {
   Communicator& c = group.communicator;
   const char* each = group.each;
   const uint64_t bytes = size_of(each, m.count, m.dtype, 1);
@@ -66,7 +66,7 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
   return jointly(comm, [&](Communicator& c) {
     const char* name = sending ? "send" : "receive";
     const tutti_options options = checked_call(name, given, request);
-    Group group{c, name, options.stream};
+    Batch group{c, name, options.stream};
     add(group, {data, count, dtype, peer, tag, sending ? TUTTI_SEND : TUTTI_RECEIVE, {}});
     if (peer == c.rank() && !c.calls().group())
       invalid(
@@ -100,7 +100,7 @@ tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t 
     if (wanted.flags & TUTTI_ANY_PEER && c.nranks() == 1)
       invalid(fmt::format("{}: there is no other rank that could send", name));
     const bool anyone = wanted.flags & TUTTI_ANY_PEER;
-    Group group{c, name, options.stream};
+    Batch group{c, name, options.stream};
     add(group, {data, count, dtype, anyone ? 0 : wanted.peer, wanted.tag, TUTTI_RECEIVE, {}});
     if (group.where)
       throw Failure(TUTTI_NOT_SUPPORTED,
@@ -121,7 +121,7 @@ tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t 
   return jointly(comm, [&](Communicator& c) {
     const tutti_options options = checked_call("exchange", given, request);
     if (n && !messages) invalid(fmt::format("exchange: messages is NULL, expected {}", n));
-    Group group{c, "exchange: messages", options.stream};
+    Batch group{c, "exchange: messages", options.stream};
     for (uint64_t i = 0; i < n; ++i) try {
         add(group, messages[i]);
       } catch (const Failure& failure) {  // which one it is

@@ -153,7 +153,7 @@ Cause Breakdown::find_difference(const Cause& given) const {
 void Breakdown::end(const Loss& loss) {
   if (begun()) return;
   state_.store(under_way, std::memory_order_relaxed);
-  Text text;
+  ErrorText text;
   text.add([&] { return fmt::format("{}; {}", loss.text(), parts_.standpoint()); });
   if (text.text().empty()) text.add([] { return "out of memory"; });
   try {

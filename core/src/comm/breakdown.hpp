@@ -48,7 +48,7 @@ struct Cause {
 class Breakdown {
  public:
   // An error's text while it is put together. A part for which there is no memory is left out.
-  class Text {
+  class ErrorText {
    public:
     template <typename Part>
     void add(Part&& part) noexcept try {
@@ -71,7 +71,7 @@ class Breakdown {
     // Where this rank stands, for messages.
     virtual std::string standpoint() const = 0;
     // Stops what is under way, and adds to the text which memory is still in use.
-    virtual void stop(Text& text) = 0;
+    virtual void stop(ErrorText& text) = 0;
     // Ends the bookkeeping of all pending operations.
     virtual void end_operations(tutti_status status, const std::string& text) = 0;
 
@@ -102,7 +102,7 @@ class Breakdown {
   // Has the end begun? From then on nothing moves any more.
   bool begun() const { return state_.load(std::memory_order_relaxed) != TUTTI_OK; }
   // While set, this thread belongs to another communicator and must not wait: fail() only reports.
-  void visit(bool visited) { visited_ = visited; }
+  void set_visited(bool visited) { visited_ = visited; }
   void fail(const Cause& cause);
   // The same for an exception after which this rank cannot go on.
   void fail(const std::exception& problem) { fail(cause_of(problem)); }

@@ -40,8 +40,8 @@ void Calls::begin(Operations::Request made, std::span<const Transfer> transfers)
 
 void Calls::begin_collective(Operations::Request made) {
   Operations& operations = engine_.operations;
-  if (engine_.call_check.has_news())
-    operations.check_news(call_of(*made->collective().plan, operations.next_sequence()));
+  if (engine_.call_check.has_notices())
+    operations.check_notices(call_of(*made->collective().plan, operations.next_sequence()));
   const bool is_part = made->owner != nullptr;
   tutti_request& request = operations.begin(std::move(made));
   if (is_part) return;
@@ -165,8 +165,8 @@ tutti_status Calls::collective(const Shape& shape, const HostBuffers& buffers, c
     Plan* plan = engine_.plans.recall(shape, blocks);
     if (!plan) plan = &breakdown.guard([&]() -> Plan& { return engine_.plans.find(shape, blocks); });
     if (!request && !hold.is_locked()) {
-      if (engine_.call_check.has_news()) operations.check_news(call_of(*plan, operations.next_sequence()));
-      return waits_.run(operations.begin_direct(*plan, buffers, timeout(options)));
+      if (engine_.call_check.has_notices()) operations.check_notices(call_of(*plan, operations.next_sequence()));
+      return waits_.run(operations.begin_blocking(*plan, buffers, timeout(options)));
     }
     auto fresh = breakdown.guard([&] { return operations.make<HostCollective>(true, timeout(options)); });
     fresh->kind = HostCollective{plan, buffers};

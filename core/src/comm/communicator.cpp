@@ -33,7 +33,7 @@ std::unique_ptr<Communicator> Communicator::make(Configuration configuration, co
   return build(base, "\n" + (base->rank() == 0 ? base->topology.text() : std::string()));
 }
 
-std::unique_ptr<Communicator> Communicator::make_part(const Foundation& parent, Part part) {
+std::unique_ptr<Communicator> Communicator::make_part(const Foundation& parent, SplitPart part) {
   return build(std::make_shared<Foundation>(parent, std::move(part)), ", split from " + parent.name());
 }
 

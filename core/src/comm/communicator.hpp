@@ -33,7 +33,7 @@ class Communicator {
   // Collective. Both throw Failure, and the other ranks are notified.
   static std::unique_ptr<Communicator> make(Configuration configuration, const Succession& succession);
   // One of the communicators into which the parent is split. It asks no other rank.
-  static std::unique_ptr<Communicator> make_part(const Foundation& parent, Part part);
+  static std::unique_ptr<Communicator> make_part(const Foundation& parent, SplitPart part);
   explicit Communicator(std::shared_ptr<Foundation> base);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -95,7 +95,7 @@ class Communicator {
  private:
   const uint64_t fork_generation_ = fork_generation();
   const std::shared_ptr<Foundation> base_;
-  Memory::Reader known_host_;
+  Memory::Lookup known_host_;
   ProgressEngine engine_;
   RegisteredWindows windows_;
   Waits waits_;

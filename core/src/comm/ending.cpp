@@ -65,7 +65,7 @@ class Ending {
   [[noreturn]] void be_late(const Failure& late) const;
   void check();
   std::optional<Cause> compare() const;
-  void settle();
+  void quiesce();
 
   ProgressEngine& engine_;
   Foundation& base_;
@@ -148,10 +148,10 @@ std::optional<Cause> Ending::compare() const {
 }
 
 // All ranks meet once more, so that no rank closes a connection over which another still waits for bytes.
-void Ending::settle() {
+void Ending::quiesce() {
   std::optional<Failure> why;
   std::optional<Cause> difference;
-  engine_.lock.settle(true);
+  engine_.lock.set_quiescing(true);
   try {
     const BackgroundProgress meanwhile;
     difference = compare();
@@ -159,7 +159,7 @@ void Ending::settle() {
   } catch (const std::exception& problem) {
     why = failure_of(problem);
   }
-  engine_.lock.settle(false);
+  engine_.lock.set_quiescing(false);
   if (difference) return breakdown_.fail(*difference);
   if (why) {
     const std::string text = fmt::format("{}; seen by rank {} in {}: destroy", why->text, base_.rank(), base_.name());
@@ -177,7 +177,7 @@ void Ending::meet() {
   if (is_sound()) engine_.departures.leave();
   if (is_sound() && engine_.call_check.checked()) check();
   if (is_sound() && base_.nranks() > 1)
-    settle();
+    quiesce();
   else
     breakdown_.poll_others();  // a loss that no call has met yet
 }

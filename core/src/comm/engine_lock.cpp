@@ -120,28 +120,28 @@ void EngineLock::give_way() {
 
 bool EngineLock::try_progress() noexcept {
   const auto wanted = [this] {
-    return pending_.load(std::memory_order_acquire) != 0 || settling_.load(std::memory_order_acquire);
+    return pending_.load(std::memory_order_acquire) != 0 || quiescing_.load(std::memory_order_acquire);
   };
   Breakdown& breakdown = engine_.breakdown;
   if (!wanted()) return false;
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return true;
   if (!wanted()) return false;
-  if (settling_.load(std::memory_order_relaxed)) {  // what this rank has sent may still be on its way out
-    breakdown.visit(true);
+  if (quiescing_.load(std::memory_order_relaxed)) {  // what this rank has sent may still be on its way out
+    breakdown.set_visited(true);
     engine_.progress_ports(true);
-    breakdown.visit(false);
+    breakdown.set_visited(false);
     return true;
   }
   const Hold hold(*this, true, std::move(lock));
   if (breakdown.pending()) return true;
-  breakdown.visit(true);
+  breakdown.set_visited(true);
   try {
     engine_.progress();
     engine_.look(false);
   } catch (...) {  // out of memory: its own thread comes to it again
   }
-  breakdown.visit(false);
+  breakdown.set_visited(false);
   if (breakdown.pending() && !threaded_ && !failure_thread_.joinable()) {
     try {
       failure_thread_ = std::thread([this] { carry_out_unless_inside(); });
@@ -177,13 +177,13 @@ void EngineLock::close() {
   engine_.base.fabric.disarm();
 }
 
-void EngineLock::settle(bool begins) {
+void EngineLock::set_quiescing(bool begins) {
   if (begins) {
-    settling_.store(true, std::memory_order_release);
+    quiescing_.store(true, std::memory_order_release);
     ActiveEngines::process().add(this);
   } else {
     ActiveEngines::process().remove(this);
-    settling_.store(false, std::memory_order_release);
+    quiescing_.store(false, std::memory_order_release);
   }
 }
 
@@ -245,7 +245,7 @@ Fabric::Armed EngineLock::arm(std::pmr::vector<pollfd>* descriptors) {
   return engine_.base.fabric.arm(descriptors);
 }
 
-void EngineLock::arm_for(Sleep& sleep) {
+void EngineLock::arm_for(EngineSleep& sleep) {
   const Fabric::Armed armed = arm(&sleep.descriptors());
   if (armed == Fabric::Armed::yes) return;
   if (armed == Fabric::Armed::busy) sleep.cancel();
@@ -260,12 +260,12 @@ void EngineLock::keep_watched() {
   if (is_watched() && (stirred || arm(nullptr) != Fabric::Armed::yes)) ActiveEngines::process().wake(*this);
 }
 
-void EngineLock::join(Sleep& sleep) noexcept try {
+void EngineLock::join(EngineSleep& sleep) noexcept try {
   const auto alone = [this] { return pending_.load(std::memory_order_acquire) && !attended_.load(); };
   if (!alone()) return;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return sleep.shorten();  // a thread is inside, and may leave it to us
-  if (!alone() || settling_.load(std::memory_order_relaxed) || engine_.breakdown.pending()) return;
+  if (!alone() || quiescing_.load(std::memory_order_relaxed) || engine_.breakdown.pending()) return;
   sleep.watch(*this);
   sleep.watch(engine_.base.control());
   arm_for(sleep);
@@ -280,7 +280,7 @@ void EngineLock::sleep(uint64_t most_ns) {
     return;
   }
   std::optional<Opening> open;  // ends last: the thread that has the mutex may wait until nobody sleeps for an engine
-  Sleep sleep;
+  EngineSleep sleep;
   sleep.watch(engine_.base.control());
   if (holder_) sleep.watch(*this);
   arm_for(sleep);

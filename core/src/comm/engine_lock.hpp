@@ -35,7 +35,7 @@ class EngineLock final : public Engine, public Waiter::Work {
   // communicator is being ended, which is left to its owner.
   bool carry_out_unless_inside();
   bool try_progress() noexcept override;
-  void join(Sleep& sleep) noexcept override;
+  void join(EngineSleep& sleep) noexcept override;
 
   // ---- The owner.
 
@@ -61,7 +61,7 @@ class EngineLock final : public Engine, public Waiter::Work {
   // leaves everything to it. May be called again.
   void close();
   // While the ranks meet for the end other threads advance the endpoints alone.
-  void settle(bool begins);
+  void set_quiescing(bool begins);
 
   // ---- The owner, with the mutex.
 
@@ -86,7 +86,7 @@ class EngineLock final : public Engine, public Waiter::Work {
   void run_thread();
   bool await_work();
   Fabric::Armed arm(std::pmr::vector<pollfd>* descriptors);
-  void arm_for(Sleep& sleep);
+  void arm_for(EngineSleep& sleep);
   void keep_watched();
   // Operations are pending here, and perhaps no thread advances them: wakes those that sleep for other engines, which
   // then join this one, too.
@@ -105,7 +105,7 @@ class EngineLock final : public Engine, public Waiter::Work {
   bool in_call_ = false;               // a call has opened the lock in its middle
   std::condition_variable call_over_;  // with mutex_: not in_call_ any more
   std::atomic<bool> inside_{false};    // the owner is, without the mutex
-  std::atomic<bool> settling_{false};  // the owner waits for the others' end
+  std::atomic<bool> quiescing_{false};  // the owner waits for the others' end
   bool ending_ = false;                // the owner ends the communicator and holds the engine
 
   bool threaded_ = false;  // there is a progress thread

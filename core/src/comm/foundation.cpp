@@ -50,7 +50,7 @@ Foundation::Foundation(Configuration given, const Succession& succession)
   }
 }
 
-Foundation::Foundation(const Foundation& parent, Part part)
+Foundation::Foundation(const Foundation& parent, SplitPart part)
     : configuration(std::move(part.configuration)),
       reports(std::make_shared<FlightRecorder>(expected_meeting(configuration))),
       family(std::move(part.family)),

@@ -34,7 +34,7 @@ struct Foundation {
   // Collective. Both throw Failure, and the other ranks are notified.
   Foundation(Configuration given, const Succession& succession);
   // For one of the communicators into which the parent is split. It asks no other rank.
-  Foundation(const Foundation& parent, Part part);
+  Foundation(const Foundation& parent, SplitPart part);
   Foundation(const Foundation&) = delete;
   Foundation& operator=(const Foundation&) = delete;
 

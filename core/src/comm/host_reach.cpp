@@ -32,13 +32,13 @@ socklen_t fill(sockaddr_un& address, const std::string& name) {
 FileDescriptor unix_socket() { return FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
 // A rank's word to the others.
-struct Place {
+struct UnixAddress {
   std::string socket;  // its name; "": there is none
   uid_t user = 0;
   std::string host;  // its key
 
-  static void fields(auto& wire, auto& place) {
-    wire(Field("unix socket", place.socket, 0, name_digits), place.user, Field("host", place.host));
+  static void fields(auto& wire, auto& peer) {
+    wire(Field("unix socket", peer.socket, 0, name_digits), peer.user, Field("host", peer.host));
   }
 };
 
@@ -47,14 +47,14 @@ std::string other_user(uid_t user) {
 }
 
 // Why this rank does not reach that one; "": it does.
-std::string obstacle(const Place& place) {
-  if (place.socket.empty()) return "it could not open a unix socket";
+std::string obstacle(const UnixAddress& peer) {
+  if (peer.socket.empty()) return "it could not open a unix socket";
   const FileDescriptor own = unix_socket();
   if (!own) return "this rank cannot open a unix socket: " + system_text(errno);
   sockaddr_un address;
-  const socklen_t length = fill(address, place.socket);
+  const socklen_t length = fill(address, peer.socket);
   if (connect(own.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    if (errno == EAGAIN) return other_user(place.user);  // it is there; only its queue is full
+    if (errno == EAGAIN) return other_user(peer.user);  // it is there; only its queue is full
     if (errno != ECONNREFUSED) return "this rank cannot connect to its unix socket: " + system_text(errno);
     return "its unix socket is out of reach: it is in another network namespace, or on another host that has the same "
            "key";
@@ -79,12 +79,12 @@ HostReach::HostReach() : listener_(unix_socket()) {
 
 HostReach::Found HostReach::find(uint32_t rank, const std::string& host, const Gather& gather) const {
   Found found{rank, {}};
-  const auto places = decode_all<Place>(gather(encode(Place{name_, geteuid(), host})), "word on its host");
+  const auto peers = decode_all<UnixAddress>(gather(encode(UnixAddress{name_, geteuid(), host})), "word on its host");
   std::optional<uint32_t> first;
   for (uint32_t r = 0; r < rank; ++r) {
-    const Place& place = places[r];
-    if (place.host != host) continue;
-    const std::string why = obstacle(place);
+    const UnixAddress& peer = peers[r];
+    if (peer.host != host) continue;
+    const std::string why = obstacle(peer);
     if (why.empty()) {
       found.place = r;
       return found;

@@ -43,10 +43,10 @@ std::optional<int32_t> told_numa() {
 }
 
 // A setting, or an algorithm and where it comes from, as messages name them.
-struct Named {
+struct NamedValue {
   std::string name, value;
 
-  bool operator==(const Named&) const = default;
+  bool operator==(const NamedValue&) const = default;
   static void fields(auto& wire, auto& named) {
     wire(Field("name", named.name), Field("value", named.value, 0, SIZE_MAX));
   }
@@ -58,7 +58,7 @@ struct Offer {
   uint64_t id = 0;  // rank 0's is the communicator's
   bool device = false, traces = false;
   std::string tuning;             // the digest of its file, in quotes; "": it has none
-  std::vector<Named> algorithms;  // and collectives, whose names differ
+  std::vector<NamedValue> algorithms;  // and collectives, whose names differ
 
   static void fields(auto& wire, auto& offer) {
     wire(offer.id, offer.device, offer.traces, Field("tuning", offer.tuning), offer.algorithms);
@@ -67,7 +67,7 @@ struct Offer {
 // The offers of rank 0, and of each rank whose offer differs, by rank.
 using Offers = std::map<uint32_t, Offer>;
 
-std::vector<Named> named_algorithms() {
+std::vector<NamedValue> named_algorithms() {
   constexpr std::string_view collective = TUTTI_COLLECTIVE_ID " ";
   std::map<std::string, std::string> versions;
   for (const PluginRecord& record : list_plugins()) {
@@ -78,7 +78,7 @@ std::vector<Named> named_algorithms() {
   for (const tutti_algorithm* algorithm : list_algorithms())
     if (TUTTI_HAS_FIELD(tutti_algorithm, algorithm, digest) && algorithm->digest)
       versions[algorithm->name] += fmt::format(" with digest {:016x}", algorithm->digest);
-  std::vector<Named> all;
+  std::vector<NamedValue> all;
   for (const auto& [name, version] : versions) all.push_back({name, in_quotes(version)});
   return all;
 }
@@ -89,7 +89,7 @@ std::vector<const Table*> common(const std::vector<const Table*>& own, const Off
   std::vector<const Table*> everywhere;
   for (const Table* table : own) {
     const auto in = [&](const Offer& offer) {
-      const auto found = std::ranges::find(offer.algorithms, table->name, &Named::name);
+      const auto found = std::ranges::find(offer.algorithms, table->name, &NamedValue::name);
       return found == offer.algorithms.end() ? nullptr : &found->value;
     };
     const std::string* const first = in(offers.at(0));
@@ -116,7 +116,7 @@ uint64_t random_id() {
 }
 
 // The settings that must be equal. A rank of another version has other settings, but the first is its version.
-std::vector<Named> settings_of(const Configuration& c) {
+std::vector<NamedValue> settings_of(const Configuration& c) {
   return {{"version", in_quotes(tutti_version())},
           {"plugin ABI", std::to_string(TUTTI_ABI_MAJOR)},
           {"byte order", in_quotes(std::endian::native == std::endian::little ? "little" : "big")},
@@ -159,19 +159,19 @@ std::shared_ptr<const Tuning> common_tuning(const Offers& offers, std::shared_pt
 
 Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceMemory& device, bool traces,
                 const Gather& gather) {
-  const std::vector<Named> mine = settings_of(configuration);
+  const std::vector<NamedValue> mine = settings_of(configuration);
   const Offer offer{rank == 0 ? random_id() : 0, static_cast<bool>(device), traces,
                     configuration.tuning ? in_quotes(configuration.tuning->digest()) : "", named_algorithms()};
   const std::vector<std::string> all = gather(WireWriter()(mine, offer).take());
   // Most ranks say the same: of those the first is looked at.
   Offers offers;
-  std::vector<Named> first;  // rank 0's settings
+  std::vector<NamedValue> first;  // rank 0's settings
   std::set<std::string_view> said;
   for (uint32_t r = 0; r < all.size(); ++r) {
     if (!said.insert(all[r]).second) continue;
     const std::string what = fmt::format("rank {}'s introduction", r);
     WireReader reader(all[r], what.c_str());
-    std::vector<Named> theirs;
+    std::vector<NamedValue> theirs;
     reader(theirs);
     theirs.resize(mine.size());
     if (r == 0) first = theirs;

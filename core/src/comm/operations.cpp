@@ -24,7 +24,7 @@ Operations::Operations(Communicator& comm, Foundation& base, PortEvents& events,
       call_check_(call_check),
       memory_windows_(memory_windows),
       windows_(base.configuration.windows) {
-  for (uint32_t w = 0; w < windows_.size(); ++w) windows_[w].execution.place(w * base.configuration.lanes);
+  for (uint32_t w = 0; w < windows_.size(); ++w) windows_[w].execution.init(w * base.configuration.lanes);
 }
 
 // ---- All kinds ---------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ void Operations::complete(tutti_request& request, tutti_status status) {
       request.error = breakdown_.text();
     } catch (const std::bad_alloc&) {  // its status says so
     }
-  if (&request != &direct_) --pending_;
-  const bool returns = &request != &direct_ && !request.pool;
+  if (&request != &blocking_) --pending_;
+  const bool returns = &request != &blocking_ && !request.pool;
   tutti_request* const group = request.owner;
   if (!group) {
     request.complete.store(true, std::memory_order_release);  // from here on its owner may free it
@@ -109,9 +109,9 @@ void Operations::part_ended(tutti_request& request, std::optional<uint32_t> part
   complete(request, request.status);
 }
 
-void Operations::check_news(const Call& mine) const {
-  if (!call_check_.has_news()) return;
-  if (const auto difference = call_check_.compare_news(mine))
+void Operations::check_notices(const Call& mine) const {
+  if (!call_check_.has_notices()) return;
+  if (const auto difference = call_check_.compare_notices(mine))
     breakdown_.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
   breakdown_.require_none();
 }
@@ -189,21 +189,21 @@ void Operations::start(tutti_request& request) {
   if (first_)
     first_->collective().timed = false;
   else
-    request.collective().timed = &request == &direct_;
+    request.collective().timed = &request == &blocking_;
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;
   request.collective().mark = reports_.recorder().begin(call_of(plan, request.sequence), plan.shape.in_place,
                                                         plan.service, plan.slices, request.begin_ticks);
-  reports_.serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
+  reports_.set_service(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
   ++plan.pins;
 }
 
-tutti_request& Operations::begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns) {
-  renew(direct_, timeout_ns);
-  direct_.kind = HostCollective{&plan, buffers};
-  start(direct_);
-  return direct_;
+tutti_request& Operations::begin_blocking(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns) {
+  renew(blocking_, timeout_ns);
+  blocking_.kind = HostCollective{&plan, buffers};
+  start(blocking_);
+  return blocking_;
 }
 
 tutti_request& Operations::begin(Request made) {
@@ -224,7 +224,7 @@ void Operations::unpin(const tutti_request& request) {
 }
 
 // The plan's links are connected, for the first time. Some may be served by other transports than when it was bound.
-void Operations::settle_transports(Plan& plan) {
+void Operations::update_transports(Plan& plan) {
   if (plan.native) return;
   std::string transports = transports_of(plan);
   if (transports == plan.transports) return;
@@ -241,10 +241,10 @@ bool Operations::launch(tutti_request& request) {
   HostCollective& collective = request.collective();
   Plan& plan = *collective.plan;
   if (window.running || !connect(plan.links)) return false;
-  if (plan.fresh) settle_transports(plan);
+  if (plan.fresh) update_transports(plan);
   if (request.service != plan.service) {
     request.service = plan.service;
-    reports_.recorder().serve(request.sequence, plan.service);
+    reports_.recorder().set_service(request.sequence, plan.service);
   }
   const Call call = call_of(plan, request.sequence);
   if (call_check_.checked()) {
@@ -312,7 +312,7 @@ bool Operations::all_launched() const {
 }
 
 const tutti_request* Operations::oldest() const {
-  return !first_ && !direct_.complete.load(std::memory_order_relaxed) ? &direct_ : first_;
+  return !first_ && !blocking_.complete.load(std::memory_order_relaxed) ? &blocking_ : first_;
 }
 
 const tutti_request* Operations::overdue(uint64_t now_ns) {
@@ -320,7 +320,7 @@ const tutti_request* Operations::overdue(uint64_t now_ns) {
   const auto late = [&](tutti_request& request) {
     HostCollective& collective = request.collective();
     // A call that waits behind others has no deadline of its own until its turn comes: they have theirs.
-    const bool first = &request == &direct_ ? !first_ : &request == first_;
+    const bool first = &request == &blocking_ ? !first_ : &request == first_;
     const bool moved = collective.launched ? execution(request).take_progress() : !first;
     if (moved || collective.last_progress_ns == 0) {
       collective.last_progress_ns = now_ns;
@@ -329,7 +329,7 @@ const tutti_request* Operations::overdue(uint64_t now_ns) {
     return now_ns - collective.last_progress_ns > request.timeout_ns;
   };
   const tutti_request* found = nullptr;
-  if (!direct_.complete.load(std::memory_order_relaxed) && late(direct_)) found = &direct_;
+  if (!blocking_.complete.load(std::memory_order_relaxed) && late(blocking_)) found = &blocking_;
   for (tutti_request* request = first_; request && !found; request = request->next)
     if (late(*request)) found = request;
   record_waits(now_ns, any_moved && !found);
@@ -347,7 +347,7 @@ void Operations::record_waits(uint64_t now_ns, bool moved) {
 }
 
 void Operations::record_awaited(const tutti_request* request) {
-  if (!request && !direct_.complete.load(std::memory_order_relaxed)) request = &direct_;
+  if (!request && !blocking_.complete.load(std::memory_order_relaxed)) request = &blocking_;
   uint64_t awaited = 0;
   if (const auto* group = request ? std::get_if<TransferGroup>(&request->kind) : nullptr) {
     const auto open = std::ranges::find(group->transfers, false, &Transfer::done);
@@ -383,8 +383,8 @@ std::optional<tutti_trace_step> Operations::waited_for() const {
 }
 
 std::string Operations::standpoint() const {
-  const bool direct = !direct_.complete.load(std::memory_order_relaxed);
-  const tutti_request* request = direct ? &direct_ : first_;
+  const bool blocking = !blocking_.complete.load(std::memory_order_relaxed);
+  const tutti_request* request = blocking ? &blocking_ : first_;
   if (!request) return {};
   const HostCollective& collective = request->collective();
   const Plan& plan = *collective.plan;
@@ -407,7 +407,7 @@ void Operations::abandon() {
 }
 
 void Operations::fail_all(tutti_status status) {
-  if (!direct_.complete.load(std::memory_order_relaxed)) complete(direct_, status);
+  if (!blocking_.complete.load(std::memory_order_relaxed)) complete(blocking_, status);
   while (first_) {
     tutti_request& request = *first_;
     first_ = request.next;

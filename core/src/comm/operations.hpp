@@ -38,13 +38,13 @@ class Operations {
 
   // ---- All kinds.
 
-  struct Release {
+  struct RequestDeleter {
     RequestPool* pool = nullptr;
     void operator()(tutti_request* request) const {
       if (pool) pool->give_back(*request);
     }
   };
-  using Request = std::unique_ptr<tutti_request, Release>;
+  using Request = std::unique_ptr<tutti_request, RequestDeleter>;
   // A request of a call that begins now. `lasting`: the application or the caller holds it when it is complete.
   // Otherwise it returns by itself, and is as it was until the next one is made.
   template <typename Kind>
@@ -69,7 +69,7 @@ class Operations {
   uint64_t take_sequence() { return next_sequence_++; }
   // Compares the call with those that other ranks have announced. A difference ends the communicator, and throws
   // Failure.
-  void check_news(const Call& mine) const;
+  void check_notices(const Call& mine) const;
   // The request is pending until complete().
   tutti_request& pend(Request request) {
     ++pending_;
@@ -96,9 +96,9 @@ class Operations {
   // ---- Collectives on host memory.
 
   // The one blocking call there can be; it is no pending request.
-  tutti_request& begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns);
+  tutti_request& begin_blocking(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns);
   // Launches the blocking call when it is its turn.
-  bool launch_direct() { return !first_ && launch(direct_); }
+  bool launch_blocking() { return !first_ && launch(blocking_); }
   // All parts of a group have begun.
   void all_parts_begun(tutti_request& group) { part_ended(group, std::nullopt, TUTTI_OK, {}); }
   // The execution of a launched collective.
@@ -145,7 +145,7 @@ class Operations {
   const Window& window_of(const tutti_request& request) const { return windows_[request.sequence % windows_.size()]; }
   const tutti_request* oldest() const;
   void renew(tutti_request& request, uint64_t timeout_ns) const;
-  void settle_transports(Plan& plan);
+  void update_transports(Plan& plan);
   void start(tutti_request& request);
   bool launch(tutti_request& request);
   void record_end(const tutti_request& request, tutti_status status);
@@ -165,7 +165,7 @@ class Operations {
   MoveTrials trials_;
   uint64_t next_sequence_ = 0;
   uint64_t pending_ = 0;
-  tutti_request direct_;
+  tutti_request blocking_;
   tutti_request* first_ = nullptr;  // asynchronous collectives on host memory, oldest first
   tutti_request** end_ = &first_;   // the last one's `next`
   std::shared_ptr<RequestPool> pool_ = std::make_shared<RequestPool>();

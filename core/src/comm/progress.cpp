@@ -34,7 +34,7 @@ void ActiveEngines::remove(Engine* engine) {
   std::unique_lock lock(mutex_);
   if (!engine->listed_) return;
   engine->leaves_ = true;
-  ring([engine](const Sleep& sleep) { return std::ranges::count(sleep.watched_, engine) != 0; });
+  ring([engine](const EngineSleep& sleep) { return std::ranges::count(sleep.watched_, engine) != 0; });
   // A visitor goes on from here to the next one: it is unlinked once there is none.
   left_.wait(lock, [engine] { return engine->visitors_ == 0 && !engine->is_watched(); });
   Engine** at = &first_;
@@ -45,7 +45,7 @@ void ActiveEngines::remove(Engine* engine) {
   count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Engine* ActiveEngines::visit(Engine* last, const Engine* self) {
+Engine* ActiveEngines::next(Engine* last, const Engine* self) {
   const std::lock_guard lock(mutex_);
   Engine* engine = last ? last->next_ : first_;
   if (last && --last->visitors_ == 0 && last->leaves_) left_.notify_all();
@@ -57,66 +57,66 @@ Engine* ActiveEngines::visit(Engine* last, const Engine* self) {
 bool ActiveEngines::progress_others(const Engine* self) {
   if (count_.load(std::memory_order_relaxed) == 0) return false;
   bool others = false;
-  for (Engine* engine = nullptr; (engine = visit(engine, self));) others |= engine->try_progress();
+  for (Engine* engine = nullptr; (engine = next(engine, self));) others |= engine->try_progress();
   return others;
 }
 
-void ActiveEngines::join_others(const Engine* self, Sleep& sleep) {
-  for (Engine* engine = nullptr; (engine = visit(engine, self));) engine->join(sleep);
+void ActiveEngines::join_others(const Engine* self, EngineSleep& sleep) {
+  for (Engine* engine = nullptr; (engine = next(engine, self));) engine->join(sleep);
 }
 
 // ---- Sleeps ------------------------------------------------------------------------------------------------
 
-Sleep::Sleep() { ActiveEngines::process().add(*this); }
-Sleep::~Sleep() { ActiveEngines::process().remove(*this); }
+EngineSleep::EngineSleep() { ActiveEngines::process().add(*this); }
+EngineSleep::~EngineSleep() { ActiveEngines::process().remove(*this); }
 
-void ActiveEngines::add(Sleep& sleep) {
+void ActiveEngines::add(EngineSleep& sleep) {
   const std::lock_guard lock(mutex_);
   sleep.next_ = sleeps_;
   sleeps_ = &sleep;
   sleepers_.fetch_add(1);
 }
 
-void ActiveEngines::remove(Sleep& sleep) {
+void ActiveEngines::remove(EngineSleep& sleep) {
   const std::lock_guard lock(mutex_);
-  Sleep** at = &sleeps_;
+  EngineSleep** at = &sleeps_;
   while (*at != &sleep) at = &(*at)->next_;
   *at = sleep.next_;
   sleepers_.fetch_sub(1);
-  sleep.news_.clear();  // before an engine may go
+  sleep.control_sleeps_.clear();  // before an engine may go
   for (Engine* engine : sleep.watched_)
     if (engine->watchers_.fetch_sub(1) == 1 && engine->leaves_) left_.notify_all();
 }
 
-void Sleep::watch(Engine& engine) {
+void EngineSleep::watch(Engine& engine) {
   const std::lock_guard lock(ActiveEngines::process().mutex_);
   watched_.push_back(&engine);
   engine.watchers_.fetch_add(1);
 }
 
-void Sleep::watch(ControlPlane& control) { bell_.store(news_.emplace_back(control).fd()); }
+void EngineSleep::watch(ControlPlane& control) { bell_.store(control_sleeps_.emplace_back(control).fd()); }
 
 // The mutex is held.
 template <typename Which>
 void ActiveEngines::ring(Which&& which) {
   constexpr uint64_t once = 1;
-  for (Sleep* sleep = sleeps_; sleep; sleep = sleep->next_)
+  for (EngineSleep* sleep = sleeps_; sleep; sleep = sleep->next_)
     if (const int bell = sleep->bell_.load(); bell >= 0 && which(*sleep))
       if (::write(bell, &once, sizeof once) < 0) continue;  // it is readable already
 }
 
 void ActiveEngines::wake(const Engine& engine) {
   const std::lock_guard lock(mutex_);
-  ring([&engine](const Sleep& sleep) { return std::ranges::count(sleep.watched_, &engine) != 0; });
+  ring([&engine](const EngineSleep& sleep) { return std::ranges::count(sleep.watched_, &engine) != 0; });
 }
 
 void ActiveEngines::wake_all() {
   if (sleepers_.load() == 0) return;
   const std::lock_guard lock(mutex_);
-  ring([](const Sleep&) { return true; });
+  ring([](const EngineSleep&) { return true; });
 }
 
-void Sleep::pass(uint64_t most_ns) {
+void EngineSleep::pass(uint64_t most_ns) {
   const int bell = bell_.load();
   if (short_ || bell < 0) return std::this_thread::sleep_for(std::chrono::microseconds(20));
   if (cancelled_) {

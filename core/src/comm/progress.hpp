@@ -26,7 +26,7 @@
 namespace tutti::core {
 
 class ActiveEngines;
-class Sleep;
+class EngineSleep;
 
 // Something with operations to advance.
 class Engine {
@@ -36,7 +36,7 @@ class Engine {
   // a thread that waits for one communicator must not be held up by another one's failure.
   virtual bool try_progress() noexcept = 0;
   // Where something is pending that no other thread waits for: arms the engine and adds it to the sleep. Never waits.
-  virtual void join(Sleep& sleep) noexcept = 0;
+  virtual void join(EngineSleep& sleep) noexcept = 0;
 
  protected:
   // Do threads sleep for it?
@@ -45,7 +45,7 @@ class Engine {
  private:
   // The list's mutex guards these.
   friend class ActiveEngines;
-  friend class Sleep;
+  friend class EngineSleep;
   Engine* next_ = nullptr;
   std::atomic<bool> listed_{false};
   bool leaves_ = false;    // takes no more visitors
@@ -55,12 +55,12 @@ class Engine {
 
 // A thread's sleep until one of several engines has something to do. It is over when this object ends. [one thread; one
 // at a time]
-class Sleep {
+class EngineSleep {
  public:
-  Sleep();
-  Sleep(const Sleep&) = delete;
-  Sleep& operator=(const Sleep&) = delete;
-  ~Sleep();
+  EngineSleep();
+  EngineSleep(const EngineSleep&) = delete;
+  EngineSleep& operator=(const EngineSleep&) = delete;
+  ~EngineSleep();
   // An engine that has to be polled: the sleep lasts microseconds.
   void shorten() { short_ = true; }
   // An engine that has something to do: there is no sleep.
@@ -80,9 +80,9 @@ class Sleep {
   std::byte room_[2048];       // few engines need no more
   std::pmr::monotonic_buffer_resource memory_{room_, sizeof room_};
   std::pmr::vector<pollfd> fds_{&memory_};
-  std::pmr::list<ControlPlane::Sleep> news_{&memory_};
+  std::pmr::list<ControlPlane::Sleep> control_sleeps_{&memory_};
   std::pmr::vector<Engine*> watched_{&memory_};  // the list's mutex guards it, and the next
-  Sleep* next_ = nullptr;
+  EngineSleep* next_ = nullptr;
 };
 
 // The process's engines with pending asynchronous operations. The mutex is held for a few instructions only, never
@@ -96,16 +96,16 @@ class ActiveEngines {
   // Advances all but `self`. True when others have something pending.
   bool progress_others(const Engine* self);
   // All but `self` join the sleep.
-  void join_others(const Engine* self, Sleep& sleep);
+  void join_others(const Engine* self, EngineSleep& sleep);
   // Ends the sleeps for an engine, or all of them: an engine is pending now that none of them may have.
   void wake(const Engine& engine);
   void wake_all();
 
  private:
   friend class BackgroundProgress;
-  friend class Sleep;
-  void add(Sleep& sleep);
-  void remove(Sleep& sleep);
+  friend class EngineSleep;
+  void add(EngineSleep& sleep);
+  void remove(EngineSleep& sleep);
   template <typename Which>
   void ring(Which&& which);
   struct Background {
@@ -117,14 +117,14 @@ class ActiveEngines {
 
   // Ends the visit of `last` and begins that of the next engine but `self`; nullptr at the end of the list. `last`
   // nullptr: from the beginning.
-  Engine* visit(Engine* last, const Engine* self);
+  Engine* next(Engine* last, const Engine* self);
 
   std::atomic<uint32_t> count_{0};
   std::mutex mutex_;
   std::condition_variable left_;    // an engine has no visitors any more
   std::condition_variable listed_;  // there is an engine, or the background thread has to stop
   Engine* first_ = nullptr;
-  Sleep* sleeps_ = nullptr;                 // under way
+  EngineSleep* sleeps_ = nullptr;           // under way
   std::atomic<uint32_t> sleepers_{0};       // how many
   uint32_t waits_ = 0;                      // objects of BackgroundProgress
   std::unique_ptr<Background> background_;  // once it was needed

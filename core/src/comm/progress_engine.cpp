@@ -210,7 +210,7 @@ std::string ProgressEngine::standpoint() const {
   return fmt::format("seen by rank {} in {}{}{}", base.rank(), base.name(), where.empty() ? "" : ": ", where);
 }
 
-void ProgressEngine::stop(Breakdown::Text& text) {
+void ProgressEngine::stop(Breakdown::ErrorText& text) {
   const bool lent = operations.lent();
   for (const auto& group : base.natives) group->abort();
   operations.abandon();

@@ -91,7 +91,7 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
   // Breakdown::Parts
   // "seen by rank 0 in world: all_reduce #7 (ring over tcp), at step 3 ..."
   std::string standpoint() const override;
-  void stop(Breakdown::Text& text) override;
+  void stop(Breakdown::ErrorText& text) override;
   void end_operations(tutti_status status, const std::string& text) override;
 
   // PortEvents

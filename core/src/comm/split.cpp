@@ -25,7 +25,7 @@ Deadline rest_of(const Patience& patience, const Configuration& configuration) {
 }
 
 // A rank's word in the first gather.
-struct Word {
+struct SplitWord {
   SplitCall call;
   tutti_status status = TUTTI_OK;
   std::string error;  // why the call is wrong on this rank
@@ -48,7 +48,7 @@ struct Verdict {
 };
 
 // Throws Failure where a rank's call is wrong, or where two do not go together; the same on all ranks.
-void require_alike(const std::vector<Word>& all) {
+void require_alike(const std::vector<SplitWord>& all) {
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].status < 0) throw Failure(all[r].status, fmt::format("tutti_comm_split: rank {}: {}", r, all[r].error));
     if (all[r].call.by > TUTTI_SPLIT_BY_DEVICE)
@@ -66,7 +66,7 @@ void require_alike(const std::vector<Word>& all) {
 }
 
 // The members of the part of `rank`, in their order; empty: it is in none. `label`: the part, for its name.
-std::vector<uint32_t> members_of(const std::vector<Word>& all, const Topology& topology, uint32_t rank,
+std::vector<uint32_t> members_of(const std::vector<SplitWord>& all, const Topology& topology, uint32_t rank,
                                  std::string* label) {
   const std::string group = all[rank].call.group(topology, rank, label);
   std::vector<uint32_t> members;
@@ -80,7 +80,7 @@ std::vector<uint32_t> members_of(const std::vector<Word>& all, const Topology& t
 }
 
 // Throws Failure.
-void require_one_name(const std::vector<Word>& all, const std::vector<uint32_t>& members) {
+void require_one_name(const std::vector<SplitWord>& all, const std::vector<uint32_t>& members) {
   for (const uint32_t r : members)
     if (const std::string& first = all[members[0]].call.name, &other = all[r].call.name; first != other)
       throw Failure(TUTTI_MISMATCH, fmt::format("rank {} calls it \"{}\", rank {} \"{}\": expected one name",
@@ -112,7 +112,7 @@ void grow_trunk(ProgressEngine& engine, const std::string& place, const Patience
 // Of these ranks, in their order; this one is among them.
 std::unique_ptr<Communicator> make_part(const Foundation& base, const Family& family,
                                         const std::vector<uint32_t>& members, const std::string& name) {
-  Part part{base.configuration, nullptr, {family.trunk, {}, 0, family.key}, members, 0};
+  SplitPart part{base.configuration, nullptr, {family.trunk, {}, 0, family.key}, members, 0};
   for (const uint32_t member : members) part.family.ranks.push_back(family.ranks[member]);
   // A rank is in one part of each split, so the parts of a split may have the same number on the trunk.
   const uint64_t number = hash_text(fmt::format("{}", family.splits), base.common.communicator);
@@ -174,7 +174,7 @@ std::unique_ptr<Communicator> split(ProgressEngine& engine, const SplitCall& cal
   engine.require_sound();
   Patience patience(call.timeout_ns ? call.timeout_ns : base.configuration.timeout.ns);
   const JointCall meeting{"tutti_comm_split", patience};
-  Word mine{call};
+  SplitWord mine{call};
   try {
     call.check();
     if (base.rank() == 0 && !base.family.trunk) mine.place = base.bootstrap->next_place();
@@ -183,7 +183,7 @@ std::unique_ptr<Communicator> split(ProgressEngine& engine, const SplitCall& cal
     mine.status = failure.status;
     mine.error = failure.text;
   }
-  const auto all = decode_all<Word>(engine.meetings.gather(meeting, encode(mine)), "word in tutti_comm_split");
+  const auto all = decode_all<SplitWord>(engine.meetings.gather(meeting, encode(mine)), "word in tutti_comm_split");
   require_alike(all);
   ++base.family.splits;
   Family family = base.family;  // the communicator's once all ranks have the trunk

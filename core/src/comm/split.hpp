@@ -43,7 +43,7 @@ struct Family {
 };
 
 // The beginnings of a part.
-struct Part {
+struct SplitPart {
   Configuration configuration;
   std::unique_ptr<Bootstrap> bootstrap;
   Family family;

@@ -45,7 +45,7 @@ void StreamRequests::enter(Call& mine, const Plan& plan, uint32_t service) {
   Breakdown& breakdown = engine_.breakdown;
   breakdown.require_none();
   mine.sequence = operations.next_sequence();
-  operations.check_news(mine);
+  operations.check_notices(mine);
   make<StreamCollective>(service);
   made_->bytes = plan.call_bytes;
   made_->sequence = operations.take_sequence();

@@ -16,7 +16,7 @@ tutti_status Waits::run(tutti_request& request) {
   Trace* const trace = engine_.base.reports.recorder().trace();
   uint32_t fruitless = 0;
   try {
-    while (!breakdown.begun() && !operations.launch_direct()) {
+    while (!breakdown.begun() && !operations.launch_blocking()) {
       const bool moved = engine_.progress();
       if (trace) engine_.trace_wait(*trace, moved);
       if (!moved) engine_.progress_ports(true);

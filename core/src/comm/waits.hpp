@@ -25,7 +25,7 @@ class Waits {
 
   // ---- The engine is held, and nobody else may come in: blocking calls, which take no lock.
 
-  // The blocking collective that operations.begin_direct() has begun: it runs in this thread.
+  // The blocking collective that operations.begin_blocking() has begun: it runs in this thread.
   tutti_status run(tutti_request& request);
   // Sends and receives.
   tutti_status finish(tutti_request& request);

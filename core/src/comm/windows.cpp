@@ -140,7 +140,7 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
   try {
     require_alike(all);
     window->id = ++last_id_;
-    if (window->where) streams_->settle_windows();
+    if (window->where) streams_->release_pending_windows();
     if (window->where && window->staged.empty()) window->staged = share(*window, meeting);
     if (zero_copy && !window->staged.empty())
       throw Failure(TUTTI_NOT_SUPPORTED,
@@ -192,7 +192,7 @@ void RegisteredWindows::remove(const tutti_window* handle, uint64_t timeout_ns) 
   list_.erase(found);
   if (!mapped) return;
   meetings_.gather(meeting, "");
-  streams_->settle_windows();
+  streams_->release_pending_windows();
 }
 
 tutti_window_facts RegisteredWindows::facts(const tutti_window* handle) const {

@@ -117,17 +117,17 @@ TEST(WindowPlaces, OtherMemoryAtARegisteredAddressIsRefused) {
 
 // Peers tell each other which bytes of which buffers their messages carry.
 TEST(WindowPlaces, WordsOfPeersAreCheckedBeforeUse) {
-  Settlement words;
+  WindowProposal words;
   words.scratch = 64;
   words.sent = {{1, 0, 3, TUTTI_BUFFER_SCRATCH, 128, 4096}};
   const std::string bytes = encode(words);
-  const auto read = decode_all<Settlement>({bytes, bytes}, "words");
+  const auto read = decode_all<WindowProposal>({bytes, bytes}, "words");
   EXPECT_EQ(read[1].scratch, 64u);
   EXPECT_EQ(read[1].sent, words.sent);
 
   const auto refused = [&](const std::string& second, const char* why) {
     try {
-      decode_all<Settlement>({bytes, second}, "words");
+      decode_all<WindowProposal>({bytes, second}, "words");
       ADD_FAILURE() << "it was taken";
     } catch (const Failure& failure) {
       EXPECT_EQ(failure.status, TUTTI_MISMATCH);
@@ -152,12 +152,12 @@ TEST(WindowPlaces, MessagesOfPeersLieInTheirBuffers) {
   const StreamPlan plan =
       bind_stream_plan(std::move(bound), std::move(schedule), [](uint32_t, bool) { return Windows::way(); });
   constexpr uint64_t scratch = 512;
-  const auto taken = [&](const std::vector<Settlement>& all, const WindowPlaces& places) {
+  const auto taken = [&](const std::vector<WindowProposal>& all, const WindowPlaces& places) {
     return table_of(plan, 0, all, places, [](uint32_t) { return scratch; });
   };
   WindowPlaces in_both;
   in_both.in.window = in_both.out.window = rank.windows[0].get();
-  std::vector<Settlement> all(2);
+  std::vector<WindowProposal> all(2);
   for (const StreamTraffic& way : plan.traffic)
     for (uint32_t number = 0; number < way.sizes.size() && !way.outgoing; ++number)
       all[1].sent.push_back({0, way.lane, number, TUTTI_BUFFER_IN, 0, way.sizes[number]});
@@ -166,7 +166,7 @@ TEST(WindowPlaces, MessagesOfPeersLieInTheirBuffers) {
 
   const auto refused = [&](const std::function<void(WindowMessage&)>& change, const WindowPlaces& places,
                            const std::string& words) {
-    std::vector<Settlement> changed = all;
+    std::vector<WindowProposal> changed = all;
     change(changed[1].sent.back());
     try {
       taken(changed, places);

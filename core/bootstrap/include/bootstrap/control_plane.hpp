@@ -159,7 +159,7 @@ class ControlPlane {
   // Waits until the peer has taken all pair messages, at most `limit` and as long as it is there.
   void await_taken(uint32_t peer, std::chrono::nanoseconds limit) const;
   // Tells the others that this rank will not be missed; it goes on to pass on what comes.
-  void tell_left() noexcept;
+  void announce_left() noexcept;
   // Waits until all others have left or are lost, or abandon() is called.
   void await_others_gone();
   void abandon();
@@ -191,11 +191,11 @@ class ControlPlane {
   bool is_awaited() const { return awaited_.load(std::memory_order_acquire); }
   // One that does and what it has given. Of ranks that wait for those that do not come, some rank that has not come always knows
   // one: a rank's first part goes to the rank after it.
-  struct Arrival {
+  struct Contribution {
     uint32_t rank = 0;
     std::string bytes;
   };
-  std::optional<Arrival> awaited_by() const;
+  std::optional<Contribution> awaited_by() const;
 
   // The ranks that have not come to this rank's last all_gather, as far as they answer within a second.
   std::vector<uint32_t> absent() {
@@ -236,7 +236,7 @@ class ControlPlane {
 
  private:
   // The state of a rank, as known here.
-  struct Peer {
+  struct PeerState {
     std::optional<Loss> loss;  // the first
     bool left = false;
     bool closed = false;  // nothing more comes from it directly
@@ -262,8 +262,8 @@ class ControlPlane {
   // Notes a loss; false: nothing new. state_mutex_ is held.
   bool note(const Loss& loss);
   // Notes a loss that was found here, and tells it when it is new.
-  void tell(Loss loss);
-  void hear_loss(const Packet& packet);
+  void report(Loss loss);
+  void receive_loss(const Packet& packet);
   void wake();
   Answer own_answer();
   Answers ask_all(std::chrono::nanoseconds limit);
@@ -276,7 +276,7 @@ class ControlPlane {
   std::optional<Failure> part_is_lost(uint64_t gather, uint32_t from) const;
   void keep_part(const Packet& packet);
   void take_pair(const Packet& packet);
-  void tell_listener(const Loss& loss);
+  void notify_listener(const Loss& loss);
   bool others_gone() const;
   struct Untaken;
   Untaken untaken(Route route) const;
@@ -290,7 +290,7 @@ class ControlPlane {
   std::atomic<bool> leaving_{false};
   std::atomic<bool> awaited_{false};
   bool abandoned_ = false;
-  std::vector<Peer> peers_;  // by rank
+  std::vector<PeerState> peers_;  // by rank
   uint64_t losses_ = 0;      // how many ranks are lost
   std::map<NoticeKind, std::deque<Notice>> notices_;
   std::function<std::string()> state_;

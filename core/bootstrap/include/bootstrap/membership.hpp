@@ -63,7 +63,7 @@ class Membership {
   bool confirm(const Roster& roster, bool made, std::chrono::nanoseconds timeout);
 
  private:
-  struct Round {
+  struct VotingRound {
     std::set<uint32_t> joined;
     std::optional<Roster> decision;
     std::map<uint32_t, bool> votes;
@@ -86,7 +86,7 @@ class Membership {
   const uint32_t rank_, nranks_;
   const std::function<void()> idle_;
   uint64_t round_ = 0;
-  std::map<uint64_t, Round> rounds_;
+  std::map<uint64_t, VotingRound> rounds_;
   std::set<uint32_t> silent_;
 };
 

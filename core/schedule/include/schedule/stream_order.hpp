@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace tutti {
@@ -45,6 +46,8 @@ struct StreamWay {
   uint64_t fragment = UINT64_MAX;  // bytes; UINT64_MAX: receivers read where the sender has it
   uint32_t slots = 0;              // fragments that it holds; 0: any number
 };
+
+using StreamWayKey = std::tuple<uint32_t, uint32_t, bool>;  // peer, lane, outgoing
 
 struct StreamShape {
   uint64_t count = 0;  // elements of a block

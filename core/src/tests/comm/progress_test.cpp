@@ -20,7 +20,7 @@ class Busy final : public Engine {
     while (first && held) std::this_thread::yield();
     return true;
   }
-  void join(Sleep& sleep) noexcept override {
+  void join(EngineSleep& sleep) noexcept override {
     ++joined;
     sleep.watch(*this);
     sleep.cancel();

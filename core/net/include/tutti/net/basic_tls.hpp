@@ -88,26 +88,26 @@ class BasicTls {
   }
 
  private:
-  struct Free {
+  struct ContextDeleter {
     void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
   };
   std::string who_;
-  std::unique_ptr<SSL_CTX, Free> context_;
+  std::unique_ptr<SSL_CTX, ContextDeleter> context_;
 };
 
 // One connection's TLS. The socket stays its owner's, who closes it afterwards. The handshake goes on with every read
 // and write.
 template <typename Error>
 class BasicTlsSession {
-  using Tls = BasicTls<Error>;
+  using Context = BasicTls<Error>;
 
  public:
   // One of the two ends accepts. Throws Error{TUTTI_NO_RESOURCES}.
-  BasicTlsSession(const Tls& tls, int fd, bool accepts) : fd_(fd) {
+  BasicTlsSession(const Context& tls, int fd, bool accepts) : fd_(fd) {
     ERR_clear_error();
     ssl_.reset(SSL_new(tls.context()));
     BIO* bio = ssl_ ? make_bio(fd) : nullptr;
-    if (!bio) throw Error(TUTTI_NO_RESOURCES, tls.who() + ": OpenSSL cannot start TLS: " + Tls::reason());
+    if (!bio) throw Error(TUTTI_NO_RESOURCES, tls.who() + ": OpenSSL cannot start TLS: " + Context::reason());
     SSL_set_bio(ssl_.get(), bio, bio);
     if (accepts)
       SSL_set_accept_state(ssl_.get());
@@ -135,7 +135,7 @@ class BasicTlsSession {
   bool refused() const { return refused_; }
 
  private:
-  struct Free {
+  struct SessionDeleter {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
 
@@ -173,9 +173,9 @@ class BasicTlsSession {
     if (refused_ && verdict != X509_V_OK)
       problem_ = std::string("its certificate is refused (TUTTI_TLS_CA): ") + X509_verify_cert_error_string(verdict);
     else if (refused_ && reason >= SSL_AD_REASON_OFFSET)  // it said so, after the handshake perhaps
-      problem_ = "it refuses this rank's certificate (TUTTI_TLS_CERTIFICATE): " + Tls::reason();
+      problem_ = "it refuses this rank's certificate (TUTTI_TLS_CERTIFICATE): " + Context::reason();
     else if (refused_)
-      problem_ = "no TLS with it: " + Tls::reason() + "; do all ranks have TUTTI_TLS_CERTIFICATE?";
+      problem_ = "no TLS with it: " + Context::reason() + "; do all ranks have TUTTI_TLS_CERTIFICATE?";
     else
       problem_ = kind == SSL_ERROR_SYSCALL && system != 0
                      ? "the connection broke: " + system_text(system)
@@ -188,7 +188,7 @@ class BasicTlsSession {
   }
 
   int fd_;
-  std::unique_ptr<SSL, Free> ssl_;
+  std::unique_ptr<SSL, SessionDeleter> ssl_;
   std::string problem_;
   bool refused_ = false;
 };

@@ -51,11 +51,11 @@ TEST(Reports, TheLastCallStaysThatWhichWasMadeLast) {
   const uint32_t other = reports.row("all_reduce", "ring", tcp);
   reports.move(TUTTI_ALL_REDUCE, 0, 0, other);
   EXPECT_THROW(transports(), Failure) << "there was no call";
-  reports.serve(TUTTI_ALL_REDUCE, ring, 1, 11);
+  reports.set_service(TUTTI_ALL_REDUCE, ring, 1, 11);
   reports.move(TUTTI_ALL_REDUCE, 11, ring, other);
   EXPECT_EQ(transports(), tcp);
-  reports.serve(TUTTI_ALL_REDUCE, ring, 1, 11);
-  reports.serve(TUTTI_ALL_REDUCE, tree, 2, 12);
+  reports.set_service(TUTTI_ALL_REDUCE, ring, 1, 11);
+  reports.set_service(TUTTI_ALL_REDUCE, tree, 2, 12);
   reports.move(TUTTI_ALL_REDUCE, 11, ring, other);
   EXPECT_EQ(transports(), shm);
   EXPECT_EQ(reports.plan_facts(TUTTI_ALL_REDUCE).schedule_hash, 12u);

@@ -117,7 +117,7 @@ TEST(Rendezvous, NonsenseIsRefused) {
       {named("local:x", -1, -1), {"needs a rank and a number of ranks"}},
       {named("local:x", 0, (1 << 20) + 1), {"1048577", "1048576"}},
       {named("env", 0, 2), {"rank 0 of 2 was given"}},
-      {named("id:00", 1, 2), {"no unique id"}},
+      {named("id:00", 1, 2), {"not a unique id"}},
       {named("id:xx", 1, 2), {"hexadecimal"}},
   };
   for (const Case& c : cases) {

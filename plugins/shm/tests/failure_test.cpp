@@ -36,7 +36,7 @@ TEST(Failure, AKilledPeerIsNoticedAndItsTransfersEnd) {
         while (r.failed.empty()) {  // no error before the record
           REQUIRE(r.t->send_control(r.links[0], "x", 1) >= 0);
           REQUIRE(r.post_status(Rank::transfer(r.links[0], 3, TUTTI_TRANSFER_SEND, nullptr, 0, 0,
-                                               TUTTI_TRANSFER_INLINE)) == TUTTI_OK);
+                                               TUTTI_TRANSFER_INLINE)) >= TUTTI_OK);
           r.progress();
           REQUIRE(std::chrono::steady_clock::now() < end);  // some milliseconds on an idle machine
         }

@@ -89,7 +89,7 @@ static inline void tutti_mpi_give_up(tutti_comm** comm) {
   *comm = NULL;
 }
 
-/* /* The error in the arguments, or NULL. */
+/* The error in the arguments, or NULL. */
 static inline const char* tutti_mpi_refusal(const tutti_comm_config* config, tutti_comm** comm) {
   if (!comm) return "tutti_comm_create_from_mpi: `comm` is NULL, expected the place of a handle";
   if (config->struct_size < TUTTI_SIZE_UP_TO(tutti_comm_config, nranks) || config->struct_size > sizeof *config)
@@ -104,7 +104,7 @@ static inline const char* tutti_mpi_refusal(const tutti_comm_config* config, tut
   return NULL;
 }
 
-/* /* The reason why the MPI communicator cannot be used, or NULL. Concerns this rank alone. */
+/* The reason why the MPI communicator cannot be used, or NULL. Concerns this rank alone. */
 static inline const char* tutti_mpi_unusable(MPI_Comm mpi) {
   int yes = 0;
   if (MPI_Initialized(&yes) != MPI_SUCCESS || !yes)

@@ -23,7 +23,8 @@ thread_local bool no_threads = false;  // this thread can start none
 }
 
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* given) {
-  static constinit tutti::test::Real<decltype(pthread_create)> real("pthread_create");
+  static constinit tutti::test::Real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)> real(
+      "pthread_create");
   return no_threads ? EAGAIN : (*real)(thread, attributes, run, given);
 }
 

@@ -154,12 +154,10 @@ class NetworkEndpoint : public EndpointBase {
   }
   uint32_t progress(std::span<tutti_completion> completions) {
     const auto announces = [this](uint32_t peer) { return self().link_of(peer)->announce(); };
+    self().flush();  // what was posted since leaves before anything is read
     completions_.forget_batch();
     const uint32_t n = completions_.hand_over(completions, 0, announces);
-    if (!completions_.empty()) {  // takes in no more than it can hand over, which bounds the queue
-      self().flush();
-      return n;
-    }
+    if (!completions_.empty()) return n;  // takes in no more than it can hand over, which bounds the queue
     self().advance();
     return completions_.hand_over(completions, n, announces);
   }

@@ -112,7 +112,11 @@ void grow_trunk(ProgressEngine& engine, const std::string& place, const Patience
 // Of these ranks, in their order; this one is among them.
 std::unique_ptr<Communicator> make_part(const Foundation& base, const Family& family,
                                         const std::vector<uint32_t>& members, const std::string& name) {
-  SplitPart part{base.configuration, nullptr, {family.trunk, {}, 0, family.key}, members, 0};
+  // Only the first member may fail inside the braces: gcc 12 releases earlier ones twice.
+  SplitPart part{base.configuration, nullptr, {}, {}, 0};
+  part.family.trunk = family.trunk;
+  part.family.key = family.key;
+  part.members = members;
   for (const uint32_t member : members) part.family.ranks.push_back(family.ranks[member]);
   // A rank is in one part of each split, so the parts of a split may have the same number on the trunk.
   const uint64_t number = hash_text(fmt::format("{}", family.splits), base.common.communicator);

@@ -28,23 +28,20 @@ if(NOT CPACK_DEBIAN_COMPRESSION_TYPE)
   set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 endif()
 
-# tutti_debian_package(NAME WHEN targets... [UNLESS reason] SECTION section [OWN packages...] [DEPENDS ...] [RECOMMENDS ...]
-# [CONTROL files...] TEXT lines...): one package. OWN are packages of this version. A package without one of its targets, or
-# for which there is a reason against it, is not made.
+# tutti_debian_package(NAME WHEN targets... SECTION section [OWN packages...] [DEPENDS ...] [RECOMMENDS ...] [CONTROL files...]
+# TEXT lines...): one package. OWN are packages of this version. A package without one of its targets is not made. The backend of
+# torch.distributed has none: Debian's torch is too old for it.
 set(CPACK_COMPONENTS_ALL "")
 set(not_made "")
 function(tutti_debian_package name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SECTION;UNLESS" "WHEN;OWN;DEPENDS;RECOMMENDS;CONTROL;TEXT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SECTION" "WHEN;OWN;DEPENDS;RECOMMENDS;CONTROL;TEXT")
   foreach(target IN LISTS arg_WHEN)
     if(NOT TARGET ${target})
-      set(arg_UNLESS "${target} is not built")
+      tutti_summary("package ${name}" "left out: ${target} is not built")
+      set(not_made "${not_made}${name}: ${target} is not built\n" PARENT_SCOPE)
+      return()
     endif()
   endforeach()
-  if(arg_UNLESS)
-    tutti_summary("package ${name}" "left out: ${arg_UNLESS}")
-    set(not_made "${not_made}${name}: ${arg_UNLESS}\n" PARENT_SCOPE)
-    return()
-  endif()
   list(TRANSFORM arg_OWN APPEND " (= ${TUTTI_DEBIAN_VERSION})")
   list(JOIN arg_TEXT "\n" text)
   foreach(field OWN DEPENDS RECOMMENDS)
@@ -67,21 +64,9 @@ string(TIMESTAMP year "%Y" UTC)
 foreach(file copyright changelog shlibs)
   configure_file("${debian}/${file}.in" "${made}/${file}" @ONLY)
 endforeach()
-foreach(part "" -torch)
-  set(package python3-tutti${part})
-  foreach(file postinst prerm)
-    configure_file("${debian}/${file}.in" "${made}/${package}/${file}" @ONLY)
-  endforeach()
+foreach(file postinst prerm)
+  configure_file("${debian}/${file}.in" "${made}/python3-tutti/${file}" @ONLY)
 endforeach()
-
-# Two packages' files of one name: ours in use, torch's set aside.
-set(divert "")
-if(TUTTI_TORCHRUN)
-  foreach(file preinst postrm)
-    configure_file("${debian}/torchrun.${file}" "${made}/python3-tutti-torch/${file}" COPYONLY)
-    list(APPEND divert "${made}/python3-tutti-torch/${file}")
-  endforeach()
-endif()
 
 set(body
   "Tutti carries broadcast, all-reduce, all-to-all and the other collectives"
@@ -126,20 +111,6 @@ tutti_debian_package(python3-tutti WHEN tutti_python SECTION python OWN libtutti
   TEXT "collective communication library - Python package" ${body}
   "This package has the Python package tutti: collectives on numpy arrays,"
   "tensors and anything with the buffer protocol.")
-# What it links is python3-torch's.
-set(not_torch_of_debian "")
-if(TARGET tutti_torch)
-  get_target_property(folder tutti_torch TUTTI_TORCH_FOLDER)
-  if(NOT folder MATCHES "^/usr/lib/python3/dist-packages/")
-    set(not_torch_of_debian "it needs Debian's python3-torch, and tutti_torch is built for the one in ${folder}")
-  endif()
-endif()
-tutti_debian_package(python3-tutti-torch WHEN tutti_torch UNLESS "${not_torch_of_debian}" SECTION python OWN libtutti0 python3-tutti DEPENDS ${python} python3-torch
-  CONTROL "${made}/python3-tutti-torch/postinst" "${made}/python3-tutti-torch/prerm" ${divert}
-  TEXT "collective communication library - backend of torch.distributed" ${body}
-  "This package has the Python package tutti.torch, the backend \"tutti\" of"
-  "torch.distributed. Beside torch 1.13 it also has a torchrun that starts"
-  "under Python 3.11; torch's own is set aside until it is removed.")
 file(WRITE "${made}/not_made.txt" "${not_made}")
 # Headers and pages only: nothing to search.
 set(CPACK_DEBIAN_LIBTUTTI-DEV_PACKAGE_SHLIBDEPS OFF)

@@ -7,6 +7,12 @@
 #
 # Each configuration chooses anew, so modules that were installed since count. The result is find_package(Python3)'s, with
 # the targets Python3::Interpreter and Python3::Module, and TUTTI_PYTHON_HEADERS: an extension can be built.
+# TUTTI_PYTHON_FOLDER is the package's folder below the prefix: where Debian's interpreters look below /usr (elsewhere PYTHONPATH
+# names it; not in CMAKE_INSTALL_LIBDIR, which may have more parts), or in a wheel the prefix itself.
+set(TUTTI_PYTHON_FOLDER "lib/python3/dist-packages/tutti")
+if(TUTTI_WHEEL)
+  set(TUTTI_PYTHON_FOLDER ".")
+endif()
 set(PYBIND11_NOPYTHON ON)  # its headers are for every interpreter; its own search would take another one
 find_package(pybind11 CONFIG QUIET)
 

@@ -24,6 +24,12 @@ else()
   tutti_summary("compiler cache" "left out: not found: ccache")
 endif()
 
+if(TUTTI_WHEEL)
+  # Its files find each other whatever LD_LIBRARY_PATH names: a path of the kind that comes before it.
+  add_link_options(-Wl,--disable-new-dtags)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include \"${CMAKE_SOURCE_DIR}/cmake/wheel_symbols.hpp\">")
+endif()
+
 # Flags of our own code only. They are never exported: the package's users get the warnings, not the errors.
 add_library(tutti_build_flags INTERFACE)
 target_compile_options(tutti_build_flags INTERFACE ${TUTTI_WARNINGS})
@@ -146,6 +152,12 @@ endfunction()
 function(tutti_install_python_module target destination)
   file(RELATIVE_PATH path "${CMAKE_INSTALL_PREFIX}/${destination}" "${CMAKE_INSTALL_FULL_LIBDIR}")
   set(path "$ORIGIN/${path}")
+  if(TUTTI_WHEEL)  # nobody uses its build tree
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "${path}" BUILD_WITH_INSTALL_RPATH ON)
+    install(TARGETS ${target} LIBRARY DESTINATION ${destination})
+    set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED ${target})
+    return()
+  endif()
   set(build_path "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   string(LENGTH "${path}" length)
   string(LENGTH "${build_path}" build_length)

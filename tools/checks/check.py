@@ -250,6 +250,7 @@ class Check:
         if self.step("torch", "tools/torch-environment", torch):
             everything.append(f"-DPython3_EXECUTABLE={torch}/bin/python3")
         self.part("release", "release", everything, ["-L", "soak"])
+        self.step("wheel", sys.executable, "-B", "tools/package/tests/wheel_test.py", ".")
         self.step("survival", "build/tests/survival", "--kills", 40, "--stops", 5, "--pairs", 10, "--seed", seed)
         self.step("random", "build/bin/tutti-conform", "fuzz", "--seconds", 120, "--seed", seed)
         self.step("differential", "core/tests/mpi/differential", "build", 5000)
@@ -285,7 +286,7 @@ class Check:
         self.step("debian-packages", "tools/debian-packages", "--tarball", "--jobs", self.jobs)
         self.step("lintian", "sh", "-c", "lintian --allow-root --fail-on error,warning build-packages/packages/*.deb")
         if self.can("fresh-root", "tools/package/tests/fresh-root", "--check"):
-            self.step("fresh-root", "tools/package/tests/fresh-root", "build-packages/packages", "--torch")
+            self.step("fresh-root", "tools/package/tests/fresh-root", "build-packages/packages")
             self.step("fresh-tree", "tools/package/tests/fresh-root", "--tree")
         self.step("fuzz", "tools/fuzz", 60)
         self.part("debug", "debug", [], thrice)

@@ -54,6 +54,9 @@ class Project:
         vm.parent.mkdir(parents=True)
         vm.write_text("#!/bin/sh\necho 'rdma-vm: no kernel here'; exit 77\n")
         vm.chmod(0o755)
+        wheel = self.root / "tools/package/tests/wheel_test.py"
+        wheel.parent.mkdir(parents=True)
+        wheel.write_text("print('all of them')\n")
         for script in ("core/tests/mpi/differential", "tools/torch-environment"):
             (self.root / script).parent.mkdir(parents=True, exist_ok=True)
             (self.root / script).write_text("#!/bin/sh\n")
@@ -131,14 +134,14 @@ with tempfile.TemporaryDirectory() as folder:
     # "where" is a test of the sanitized parts only; "job_where" is one that sees the place.
     expect(f"sanitized parts, and one elsewhere: {lines}", result.returncode == 0 and len(lines) == 4 and
            len([line for line in lines if " of " in line and "/tutti/build as " in line and (not ROOT or not line.endswith(" 0"))]) == 1
-           and end[-2] == "20 passed, 0 failed, 16 skipped", result)
+           and end[-2] == "21 passed, 0 failed, 16 skipped", result)
     expect("the line to quote", re.fullmatch(
-        r"soak of \S+ on \d+ cores of .+, scale [\d.]+, steal [\d.]+ %, seed \d+: 20 passed, 0 failed, 16 skipped in [\d.]+ min", end[-1]), result)
+        r"soak of \S+ on \d+ cores of .+, scale [\d.]+, steal [\d.]+ %, seed \d+: 21 passed, 0 failed, 16 skipped in [\d.]+ min", end[-1]), result)
     expect("nothing is left of it", not any(pathlib.Path(line.partition(" as ")[0]).exists() for line in lines if " of " in line), result)
     told = json.loads((good.root / "build/check-record.json").read_text())
-    expect("the record", told["mode"] == "soak" and told["counts"] == "20 passed, 0 failed, 16 skipped" and
-           [part["part"] for part in told["parts"]] == ["torch", "release", "survival", "random", "differential", "elsewhere", "minimal", "asan-ubsan", "tsan"]
-           and f"--seed {told['seed']}" in told["parts"][3]["command"] and all(part["scale"] >= 1 for part in told["parts"])
+    expect("the record", told["mode"] == "soak" and told["counts"] == "21 passed, 0 failed, 16 skipped" and
+           [part["part"] for part in told["parts"]] == ["torch", "release", "wheel", "survival", "random", "differential", "elsewhere", "minimal", "asan-ubsan", "tsan"]
+           and f"--seed {told['seed']}" in told["parts"][4]["command"] and all(part["scale"] >= 1 for part in told["parts"])
            and told["parts"][-1]["scale"] >= 3 and "good" in told["parts"][-1]["seconds"], result)
 
     # In a folder called tutti: a copy, or the checkout itself.

@@ -24,12 +24,14 @@ SOURCE, BUILD = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 ALL = "--all" in sys.argv
 ONLY = [argument for argument in sys.argv[3:] if argument != "--all"]
 
-# The blocks ```sh of these pages are played by package.guide; ```sh with a name, on any page, by that test or fresh-root.
+# The blocks ```sh of these pages are played by package.guide; ```sh with a name, on any page, by that test, fresh-root or wheel_test.py.
 PLAYED = ("docs/plugin-guide.md", "docs/applications.md")
 ELSEWHERE = {  # how a command begins: what runs it
     r"tools/quickstart": "builds everything anew; started by hand",
     r"tools/debian-packages": "tools/package/tests/fresh-root, and tools/check --full",
     r"cmake --build build": "was done before this test",
+    r"tools/wheel": "tools/package/tests/wheel_test.py",
+    r"pip install": "tools/package/tests/wheel_test.py",
     r"tools/torch-environment": "torch_environment_test has its options; the whole brings a gigabyte",
     r"cmake --preset release -DPython3_EXECUTABLE=": "python_choice_test has the choice; it would configure this build anew",
     r"source build/torch": "the folder of tools/torch-environment",
@@ -65,7 +67,7 @@ LONG = (  # minutes, gigabytes, or a machine of one's own
 )
 LONG_PAGES = ("docs/performance.md", "docs/performance/prose.md", "docs/pictures/README.md")
 NEEDS = {  # how a command begins: what it needs, and whether that is there
-    r"(chrt .*compare.py|torchrun|.*digits_ddp|.*gloo.py)": ("torch", (BUILD / "python/tutti/torch").is_dir()),
+    r"(chrt .*compare.py|torchrun|.*digits_ddp|.*gloo.py)": ("torch", any((BUILD / "python/tutti/torch").glob("_core_*.so"))),
     r".*(tutti\.run|gloo=)": ("the Python package, or numpy", (BUILD / "python/tutti").is_dir() and bool(importlib.util.find_spec("numpy"))),
     r"(mpicc|mpirun|.*/tmp/(mpi|gloo))": ("Open MPI", bool(shutil.which("mpicc") and shutil.which("mpirun"))),
     r"chrt": ("a real-time priority", os.geteuid() == 0),

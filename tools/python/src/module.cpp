@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The module tutti._core: Tutti's C API for Python.
+#include <dlfcn.h>
+
+#include <string>
+#include <string_view>
+
 #include "error.hpp"
 #include "operations.hpp"
 #include "operators.hpp"
@@ -29,9 +34,21 @@ class Memory {
   uint64_t bytes_;
 };
 
+// Another libtutti may be in the process already, or be named by LD_LIBRARY_PATH or LD_PRELOAD.
+void check_library() {
+  if (std::string_view(tutti_version()) == TUTTI_PYTHON_VERSION) return;
+  Dl_info library{}, module{};
+  dladdr(reinterpret_cast<const void*>(&tutti_version), &library);
+  dladdr(reinterpret_cast<const void*>(&check_library), &module);
+  throw py::import_error(std::string("tutti: ") + module.dli_fname + " is of version " TUTTI_PYTHON_VERSION
+                         ", and the library of this process, " + library.dli_fname + ", is " + tutti_version() +
+                         ": see LD_LIBRARY_PATH and LD_PRELOAD, and what loads that library before");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, module) {
+  check_library();
   module.doc() = "Tutti's C API.";
   tutti::python::add_errors(module);
   tutti::python::add_operators(module);

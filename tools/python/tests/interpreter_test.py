@@ -33,17 +33,18 @@ class Interpreter(unittest.TestCase):
         """These tests are started by the interpreter that CMake chose."""
         self.assertTrue(os.path.samefile(_build.PYTHON, sys.executable), (_build.PYTHON, sys.executable))
         self.assertEqual(_build.VERSION, platform.python_version())
+        self.assertEqual(_build.MEND, "cmake --preset release -DPython3_EXECUTABLE={python} && cmake --build build")
 
     def test_another_interpreter(self):
         """The extension module has another interpreter's suffix."""
         shutil.copy(_core.__file__, self.package / "_core.cpython-299-x86_64-linux-gnu.so")
-        (self.package / "_build.py").write_text('PYTHON = "/opt/python2.99"\nVERSION = "2.99.1"\n')
+        (self.package / "_build.py").write_text('PYTHON = "/opt/python2.99"\nVERSION = "2.99.1"\nMEND = "{python} make"\n')
         done = self.import_it()
         self.assertEqual(done.returncode, 1, done.stdout)
         last = done.stdout.splitlines()[-1]
         self.assertEqual(last, f"ImportError: tutti: {self.package} is for /opt/python2.99 (2.99.1), and has no extension module "
-                         f"for this one, {sys.executable} ({platform.python_version()}): start that one, or build the target "
-                         f"tutti_python for this one, configured with -DPython3_EXECUTABLE={sys.executable}")
+                         f"for this one, {sys.executable} ({platform.python_version()}): start that one, or build for this one, "
+                         f"in Tutti's folder: {sys.executable} make")
         self.assertNotIn("ModuleNotFoundError", done.stdout)
 
     def test_an_extension_module_that_does_not_load(self):

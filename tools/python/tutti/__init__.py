@@ -12,7 +12,6 @@ to 64-bit integers, float16, bfloat16, float32, float64, float8, complex64, comp
 a value and an index (op="minloc", "maxloc"): numpy.dtype(tutti.FLOAT32_INT32), numpy.dtype(tutti.FLOAT64_INT64).
 """
 
-import asyncio
 import atexit
 import platform
 import sys
@@ -30,8 +29,8 @@ except ModuleNotFoundError as absent:
         raise
     raise ImportError(
         f"tutti: {__path__[0]} is for {_build.PYTHON} ({_build.VERSION}), and has no extension module for this one, "
-        f"{sys.executable} ({platform.python_version()}): start that one, or build the target tutti_python for this one, "
-        f"configured with -DPython3_EXECUTABLE={sys.executable}", name=absent.name) from None
+        f"{sys.executable} ({platform.python_version()}): start that one, or build for this one, in Tutti's folder: "
+        f"{_build.MEND.format(python=sys.executable)}", name=absent.name) from None
 from tutti.threads import run_threads
 
 __all__ = ["FLOAT32_INT32", "FLOAT64_INT64", "IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Envelope",
@@ -47,6 +46,8 @@ FLOAT64_INT64 = [("value", "<f8"), ("index", "<i8")]
 
 async def _wait(request):
     """Advances a request between the other tasks of the event loop: at once for a while, then at intervals."""
+    import asyncio  # only here: it takes longer than the rest of the package
+
     turns = 0
     while not request.test():
         await asyncio.sleep(0 if turns < 1000 else 0.0005)

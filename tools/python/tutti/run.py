@@ -11,8 +11,9 @@ import sys
 
 
 def find_tuttirun():
-    """The tuttirun that belongs to this package: of the same build tree or prefix; else the one in PATH."""
-    folder = os.path.dirname(os.path.realpath(__file__))
+    """The tuttirun that belongs to this package: in its folder, as in a wheel, or of the same build tree or prefix; else
+    the one in PATH."""
+    folder = os.path.realpath(__file__)
     while folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
         program = os.path.join(folder, "bin", "tuttirun")

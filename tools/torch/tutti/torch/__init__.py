@@ -11,28 +11,41 @@ Errors are tutti.PeerFailed, tutti.Timeout and so on (all are RuntimeErrors), wi
 
 import atexit
 import datetime
-import inspect
+import importlib
+import importlib.machinery
+import os
 import sys
 
 import torch
 import torch.distributed
 
 import tutti
-from tutti.torch import _build
+from tutti import _build
 
 if not torch.distributed.is_available():
     raise ImportError("tutti.torch: this torch was built without torch.distributed")
-if "extended_api" not in inspect.signature(torch.distributed.Backend.register_backend).parameters:
-    raise ImportError(f"tutti.torch: torch {torch.__version__} is too old, expected 1.13 or later")
 
-# C++ of one minor version does not fit another's.
-if torch.__version__.split(".")[:2] != _build.TORCH.split(".")[:2]:
-    raise ImportError(f"tutti.torch: {__path__[0]} is for torch {_build.TORCH}, and this one, of {sys.executable}, is "
-                      f"{torch.__version__}: build the target tutti_torch for it, configured with "
-                      f"-DPython3_EXECUTABLE={sys.executable}")
 
-from tutti.torch import _core  # noqa: E402  (its base class is torch's, which must be there)
+def _load():
+    """The extension module of torch's minor version: C++ of one does not fit another's."""
+    version = torch.__version__.split(".")[:2]
+    if tuple(map(int, version)) < (2, 13):
+        raise ImportError(f"tutti.torch: torch {torch.__version__} is too old, expected 2.13 or later")
+    minor = "_".join(version)
+    try:
+        return importlib.import_module(f"tutti.torch._core_{minor}")
+    except ModuleNotFoundError as absent:
+        if absent.name != f"tutti.torch._core_{minor}":
+            raise
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    there = sorted(name.removeprefix("_core_").removesuffix(suffix).replace("_", ".")
+                   for name in os.listdir(__path__[0]) if name.startswith("_core_") and name.endswith(suffix))
+    raise ImportError(f"tutti.torch: {__path__[0]} is for torch {' and '.join(there) or 'of no version'}, and the torch of "
+                      f"{sys.executable} is {torch.__version__}: build for this one, in Tutti's folder: "
+                      f"{_build.MEND.format(python=sys.executable)}", name="tutti.torch")
 
+
+_core = _load()
 ProcessGroupTutti = _core.ProcessGroupTutti
 
 _errors = {
@@ -57,10 +70,8 @@ def _create(options, backend_options=None):
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     """torch.distributed.monitored_barrier, which itself takes Gloo's groups alone. Rank 0 raises, naming the ranks that
     have not come within the timeout (a datetime.timedelta): the first, or all of them."""
-    group = group or torch.distributed.group.WORLD
-    if hasattr(group, "_get_backend"):  # torch 2
-        group = group._get_backend(torch.device("cpu"))
-    group.monitored_barrier(timeout or torch.distributed.constants.default_pg_timeout, wait_all_ranks)
+    backend = (group or torch.distributed.group.WORLD)._get_backend(torch.device("cpu"))
+    backend.monitored_barrier(timeout or torch.distributed.constants.default_pg_timeout, wait_all_ranks)
 
 
 def _close_at_exit():
@@ -70,6 +81,5 @@ def _close_at_exit():
 
 
 atexit.register(_close_at_exit)
-_devices = {"devices": ["cpu", "cuda"]} if "devices" in inspect.signature(
-    torch.distributed.Backend.register_backend).parameters else {}
-torch.distributed.Backend.register_backend("tutti", _create, extended_api=True, **_devices)
+if "tutti" not in torch.distributed.Backend.backend_list:  # where it is, a wheel's entry point was here
+    torch.distributed.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])

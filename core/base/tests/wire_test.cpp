@@ -65,7 +65,7 @@ struct Message {
   static void fields(auto& wire, auto& message) { wire(message.text, RawBytes(message.bytes)); }
 };
 
-// What another rank says ends in errors and logs, and so on terminals.
+// Texts of another rank end in errors and logs, and so on terminals.
 TEST(Wire, TextsOfOthersHaveNoControlCharactersAndAnEnd) {
   const std::string bytes("a\n\0\x1b[31m\xc2\x9b", 10);
   const auto after = decode<Message>(encode(Message{bytes, bytes}), "a message");

@@ -71,7 +71,7 @@ std::unique_ptr<Streams> ProgressEngine::make_streams() {
   return Streams::make(std::move(setup), stream_requests);
 }
 
-// What fails for lack of memory has not ended.
+// A step that fails for lack of memory has not ended.
 ProgressEngine::~ProgressEngine() {
   const auto succeeds = [this](const auto& step) {
     try {

@@ -8,7 +8,7 @@
 namespace tutti::core {
 
 // Its polls are its own, since a small call is over after a few: they advance this call and what else is pending, and
-// skip the rest. What follows a poll is as in all waits.
+// skip the rest. After a poll it goes on as all waits do.
 tutti_status Waits::run(tutti_request& request) {
   Operations& operations = engine_.operations;
   Breakdown& breakdown = engine_.breakdown;

@@ -159,9 +159,10 @@ with tempfile.TemporaryDirectory(prefix="tutti-wheel-test-") as place:
     place = pathlib.Path(place)
     home = place / "tutti"
     run(SOURCE / "tools/copy-tree", home)
+    CLEAN.update(CCACHE_BASEDIR=str(home), CCACHE_NOHASHDIR="1")
     lines = typed(home)
     torch = torch or re.search(r"torch==[0-9.]+", " ".join(lines))[0]
-    print(run(SOURCE / "tools/wheel", "--python", sys.executable, "--torch", torch, "--output", place / "wheels", seconds=1500).splitlines()[-1])
+    print(run(home / "tools/wheel", "--python", sys.executable, "--torch", torch, "--output", place / "wheels", seconds=1500).splitlines()[-1])
     print(f"tools/wheel: {run.took:.0f} s")
     wheel, = (place / "wheels").glob("*.whl")
     expect("one wheel of the promised tag", re.fullmatch(r"tutti_collectives-.*-manylinux_2_34_\w+\.whl", wheel.name), wheel.name)

@@ -67,7 +67,7 @@ LONG = (  # minutes, gigabytes, or a machine of one's own
 )
 LONG_PAGES = ("docs/performance.md", "docs/performance/prose.md", "docs/pictures/README.md")
 NEEDS = {  # how a command begins: what it needs, and whether that is there
-    r"(chrt .*compare.py|torchrun|.*digits_ddp|.*gloo.py)": ("torch", any((BUILD / "python/tutti/torch").glob("_core_*.so"))),
+    r"(chrt .*tools/torch/compare|tools/torch/compare|torchrun|.*digits_ddp|.*gloo.py)": ("torch", any((BUILD / "python/tutti/torch").glob("_core_*.so"))),
     r".*(tutti\.run|gloo=)": ("the Python package, or numpy", (BUILD / "python/tutti").is_dir() and bool(importlib.util.find_spec("numpy"))),
     r"(mpicc|mpirun|.*/tmp/(mpi|gloo))": ("Open MPI", bool(shutil.which("mpicc") and shutil.which("mpirun"))),
     r"chrt": ("a real-time priority", os.geteuid() == 0),

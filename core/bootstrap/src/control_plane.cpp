@@ -346,11 +346,13 @@ std::vector<std::string> ControlPlane::all_gather(const std::string& mine, const
 std::vector<std::string> ControlPlane::disseminate(uint64_t gather, const std::string& mine, const Deadline& deadline) {
   std::vector<std::string> all(nranks_);
   all[rank_] = mine;
+  uint32_t held = 1;
   for (const auto [to, from, blocks] : gather_rounds(rank_, nranks_)) {
     WireWriter part;
     for (uint64_t i = 0; i < blocks; ++i) part.text(all[(rank_ + nranks_ - i) % nranks_]);
     send({PacketKind::part, Route::neighbour, rank_, to, gather, part.take()});
-    const std::string theirs = await_part(gather, from, deadline);
+    const std::string theirs = await_part(gather, from, held, deadline);
+    held += static_cast<uint32_t>(blocks);
     WireReader reader(theirs, "part of an all_gather");
     for (uint64_t i = 0; i < blocks; ++i) all[(from + nranks_ - i) % nranks_] = reader.counted();
     reader.end();
@@ -358,9 +360,9 @@ std::vector<std::string> ControlPlane::disseminate(uint64_t gather, const std::s
   return all;
 }
 
-std::string ControlPlane::await_part(uint64_t gather, uint32_t from, const Deadline& deadline) {
+std::string ControlPlane::await_part(uint64_t gather, uint32_t from, uint32_t held, const Deadline& deadline) {
   if (auto part = part_by(gather, from, deadline)) return std::move(*part);
-  const std::vector<uint32_t> missing = absent_from(gather);
+  const std::vector<uint32_t> missing = absent_from(gather, held);
   // It may have come meanwhile; where all ranks have, it is on its way.
   constexpr std::chrono::seconds on_its_way(5);
   const Deadline limit(missing.empty() ? on_its_way : std::chrono::seconds(0));
@@ -392,11 +394,12 @@ std::optional<Failure> ControlPlane::part_is_lost(uint64_t gather, uint32_t from
   return make_failure(TUTTI_PEER_FAILED, "rank {} has left while others wait for it in all_gather", absent);
 }
 
-std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather) {
+std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather, uint32_t held) {
   constexpr std::chrono::seconds patience(1);
   const auto answers = ask_all(patience);
   // One that has left answers no more. It had come, unless it has said that it had not.
   std::vector<bool> came(nranks_), waits(nranks_);
+  for (uint32_t i = 0; i < held; ++i) came[(rank_ + nranks_ - i) % nranks_] = true;
   for (uint32_t r = 0; r < nranks_; ++r) {
     waits[r] = answers[r] && answers[r]->completed < answers[r]->gathers;
     if (!answers[r] || answers[r]->gathers < gather) continue;

@@ -336,6 +336,12 @@ class Hearer final : public ControlPlane {
   }
   void hear_left(uint32_t rank, uint64_t gathers) { deliver({PacketKind::left, Route::flood, rank, rank, gathers, {}}); }
   void hear_goodbye(uint32_t rank) { deliver_goodbye(rank); }
+  // Rank 4's bytes of the first all-gather.
+  void hear_rank_4() {
+    WireWriter part;
+    part.text("");
+    deliver({PacketKind::part, Route::neighbour, 4, 0, 1, part.take()});
+  }
   // All ranks come to the first all-gather.
   void complete_one() {
     for (const auto [to, from, blocks] : gather_rounds(0, 5)) {
@@ -400,6 +406,15 @@ TEST(ControlPlane, WhoHasLeftAsOthersKnow) {
   plane.hear_left(4, 1);
   plane.answer_of_3 = Hearer::Answer{1, 0, {2, 99}};
   expect_missing(plane, "rank 1");
+}
+
+// It may have left, and those who know it as well.
+TEST(ControlPlane, WhoseBytesAreHereHasCome) {
+  const tutti::test::VirtualTime time;
+  Hearer plane;
+  plane.hear_rank_4();
+  plane.hear_goodbye(1);
+  expect_missing(plane, "ranks 2 and 3");
 }
 
 // A rank that stops may have given its bytes of an all_gather to some ranks only: the others are still in that one.

@@ -226,8 +226,8 @@ class ControlPlane {
   // next; nothing: only after another rank is lost. Called after each delivery by an implementation that can lose them.
   std::optional<Deadline::Clock::time_point> send_pairs_again();
   // The ranks that have not entered this all_gather, as far as they answer within a second; without those that wait for
-  // others in an earlier one.
-  std::vector<uint32_t> absent_from(uint64_t gather);
+  // others in an earlier one. The bytes of so many ranks up to this one are `held`.
+  std::vector<uint32_t> absent_from(uint64_t gather, uint32_t held = 1);
   // "rank 3: control plane: "
   std::string me() const { return "rank " + std::to_string(rank_) + ": control plane: "; }
 
@@ -270,7 +270,7 @@ class ControlPlane {
   // nullptr: none is known. state_mutex_ is held.
   const Loss* first_loss() const;
   std::vector<std::string> disseminate(uint64_t gather, const std::string& mine, const Deadline& deadline);
-  std::string await_part(uint64_t gather, uint32_t from, const Deadline& deadline);
+  std::string await_part(uint64_t gather, uint32_t from, uint32_t held, const Deadline& deadline);
   std::optional<std::string> part_by(uint64_t gather, uint32_t from, const Deadline& deadline);
   // Why `from`'s part can no longer come; nothing: it can. state_mutex_ is held.
   std::optional<Failure> part_is_lost(uint64_t gather, uint32_t from) const;

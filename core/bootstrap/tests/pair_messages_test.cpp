@@ -7,6 +7,7 @@
 #include <bit>
 #include <random>
 #include <set>
+#include <tutti/sdk/time_scale.hpp>
 
 #include "control_mesh.hpp"
 #include "meeting_fixture.hpp"
@@ -14,6 +15,9 @@
 
 namespace tutti::core::test {
 namespace {
+
+// 64 ranks and their messages share what cores there are.
+std::chrono::milliseconds patience() { return std::chrono::ceil<std::chrono::milliseconds>(tutti_test::scaled(120s)); }
 
 Rendezvous over_tcp(const HeldPort& port, uint32_t rank, uint32_t nranks) {
   Rendezvous meeting;
@@ -36,7 +40,7 @@ std::string words(uint32_t from, uint32_t to, uint32_t i) {
 // Takes messages, each checked, until `each` have come from every rank but this one and those that may stop early.
 void take_all(ControlPlane& control, uint32_t each, const std::set<uint32_t>& may_stop = {}) {
   std::vector<uint32_t> got(control.nranks());
-  const Deadline deadline(120s);
+  const Deadline deadline(patience());
   const auto complete = [&] {
     for (uint32_t r = 0; r < control.nranks(); ++r)
       if (r != control.rank() && !may_stop.count(r) && got[r] < each) return false;
@@ -78,11 +82,11 @@ TEST_P(PairMessages, ComeOnceAndInOrderFromAllToAll) {
   expect_no_failures(run_ranks(nranks, [&](uint32_t rank) {
     Rendezvous meeting = over_tcp(port, rank, nranks);
     if (!tcp) meeting.where = "local:pairs";
-    const auto bootstrap = make_bootstrap(meeting, 60s);
+    const auto bootstrap = make_bootstrap(meeting, patience());
     ControlPlane& control = bootstrap->control();
     send_all(control, 0, each);
     take_all(control, each);
-    bootstrap->all_gather("", 60s);
+    bootstrap->all_gather("", patience());
     EXPECT_FALSE(control.has_pair_messages());
     EXPECT_TRUE(control.take_pair_messages().empty());
   }));
@@ -103,7 +107,7 @@ TEST_P(PairLimits, TooManyAndTooLongOnesAreRefused) {
   expect_no_failures(run_ranks(nranks, [&](uint32_t rank) {
     Rendezvous meeting = over_tcp(port, rank, nranks);
     if (!tcp) meeting.where = "local:pairs";
-    const auto bootstrap = make_bootstrap(meeting, 60s);
+    const auto bootstrap = make_bootstrap(meeting, patience());
     ControlPlane& control = bootstrap->control();
     const uint32_t last = nranks - 1;
     if (rank == 0) {
@@ -114,18 +118,18 @@ TEST_P(PairLimits, TooManyAndTooLongOnesAreRefused) {
       for (uint32_t i = 0; i < kMaxPairsUntaken; ++i) control.send_pair(last, words(0, last, i));
       expect_failure(failure_of([&] { control.send_pair(last, "x"); }), TUTTI_NO_RESOURCES,
                      {"rank " + std::to_string(last), "256"});
-      bootstrap->all_gather("", 60s);
+      bootstrap->all_gather("", patience());
       // Once they are taken there is room again.
-      const Deadline deadline(20s);
+      const Deadline deadline(patience());
       while (failure_of([&] { control.send_pair(last, words(0, last, kMaxPairsUntaken)); }))
         if (deadline.passed()) throw Failure(TUTTI_TIMEOUT, "no room for another pair message");
     } else {
-      bootstrap->all_gather("", 60s);
+      bootstrap->all_gather("", patience());
       std::set<uint32_t> silent;
       for (uint32_t r = 1; r < nranks; ++r) silent.insert(r);
       if (rank == last) take_all(control, kMaxPairsUntaken + 1, silent);
     }
-    bootstrap->all_gather("", 60s);
+    bootstrap->all_gather("", patience());
   }));
 }
 
@@ -145,14 +149,14 @@ TEST(PairMessages, ArriveWhicheverOtherRanksDie) {
       continue;
     }
     try {
-      const auto bootstrap = make_bootstrap(over_tcp(port, rank, nranks), 60s);
+      const auto bootstrap = make_bootstrap(over_tcp(port, rank, nranks), patience());
       ControlPlane& control = bootstrap->control();
       send_all(control, 0, before);
       if (doomed.count(rank)) ::kill(::getpid(), SIGSTOP);
       send_all(control, before, before + after);
       take_all(control, before + after, doomed);
       // None that lives leaves before all have all.
-      const Deadline deadline(60s);
+      const Deadline deadline(patience());
       control.send_notice(NoticeKind::calls, "done");
       std::set<uint32_t> done;
       while (done.size() + 1 + doomed.size() < nranks && !deadline.passed()) {

@@ -36,16 +36,16 @@ WorkPtr ProcessGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOp
   TORCH_CHECK(tensor.is_cpu() && tensor.layout() == at::kSparse, name, ": a ", tensor.layout(), " tensor on ",
               tensor.device(), ", expected a Sparse one on the cpu: call to_dense()");
   TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, name,
-              ": sparse tensors can only be added: expected the operator "
-              "SUM; for others call to_dense()");
+              ": sparse tensors can only be added: expected the operator SUM; for others call to_dense()");
   TORCH_CHECK(tensor.dim() <= most_dimensions, name, ": a sparse tensor of ", tensor.dim(),
               " dimensions, expected at most ", most_dimensions);
   std::optional<Unseen> unseen(std::in_place);
   const at::Tensor mine = tensor.coalesce();
   Facts facts = facts_of(mine);
   const auto width = static_cast<int64_t>(facts.size());
-  at::Tensor own = at::from_blob(facts.data(), {width}, at::kLong), all = at::empty({getSize(), width}, at::kLong);
-  unseen.reset();  // the wait may run a signal handler
+  at::Tensor own = at::from_blob(facts.data(), {width}, at::kLong).clone(),
+             all = at::empty({getSize(), width}, at::kLong);
+  unseen.reset();  // the wait may run a signal handler, and the operation outlive this call by it
   c10d::AllgatherOptions of_facts;
   of_facts.timeout = options.timeout;
   _allgather_base(all, own, of_facts)->wait();

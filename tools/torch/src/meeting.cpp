@@ -246,14 +246,18 @@ std::vector<int> ProcessGroup::missing(uint32_t tag, Clock::time_point deadline,
 void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool all) {
   constexpr uint32_t first_tag = 1u << 31;  // torch's are below
   const uint32_t tag = first_tag | (barriers_++ & 0xffffff);
-  const milliseconds limit = options.timeout == c10d::kUnsetTimeout ? timeout_.load() : options.timeout;
+  const milliseconds timeout = timeout_.load();
+  const milliseconds limit = options.timeout == c10d::kUnsetTimeout ? timeout : options.timeout;
+  tutti_options settings{};
+  settings.struct_size = sizeof settings;
+  if (timeout.count() > 0) settings.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
   const auto message = [&](bool sends, int peer, const std::shared_ptr<int32_t>& word) {
     auto operation = std::make_shared<Operation>();
     operation->name = "tutti:monitored_barrier";
     operation->start = [=](tutti_comm* comm, tutti_request** request) {
       const auto to = static_cast<uint32_t>(peer);
-      return sends ? tutti_send(comm, word.get(), 1, TUTTI_INT32, to, tag, nullptr, request)
-                   : tutti_receive(comm, word.get(), 1, TUTTI_INT32, to, tag, nullptr, request);
+      return sends ? tutti_send(comm, word.get(), 1, TUTTI_INT32, to, tag, &settings, request)
+                   : tutti_receive(comm, word.get(), 1, TUTTI_INT32, to, tag, &settings, request);
     };
     engine_->start(operation);
     return operation;

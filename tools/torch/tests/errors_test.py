@@ -223,6 +223,11 @@ def changed_timeout(rank):
         assert backend(group).get_error() == ErrorType.TIMEOUT
     dist.barrier()
     raises(tutti.Error, "no progress for 1", dist.all_reduce, torch.ones(5), group=group)
+    group = dist.new_group()
+    group.set_timeout(datetime.timedelta(seconds=1))
+    if rank == 1:
+        raises(tutti.Timeout, r"monitored_barrier: .*no progress for 1\.0 s", tutti.torch.monitored_barrier, group)
+    dist.barrier()
 
 
 def aborted(rank):

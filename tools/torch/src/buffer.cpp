@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "buffer.hpp"
 
-#include <torch/csrc/api/include/torch/version.h>
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <tutti/tutti.h>
 
 #include <algorithm>
 #include <utility>
-
-#ifdef TUTTI_TORCH_CUDA
-#include <c10/cuda/CUDAStream.h>
-#endif
 
 namespace tutti::torch {
 namespace {
@@ -18,13 +15,8 @@ void check(const char* name, const at::Tensor& tensor, at::ScalarType type, cons
   TORCH_CHECK(tensor.defined(), name, ": an undefined tensor");
   TORCH_CHECK(tensor.layout() == at::kStrided, name, ": the tensor's layout is ", tensor.layout(),
               ", expected a dense one: call to_dense()");
-#ifdef TUTTI_TORCH_CUDA
-  const bool served = tensor.is_cpu() || tensor.is_cuda();
-#else
-  const bool served = tensor.is_cpu();
-#endif
-  TORCH_CHECK(served, name, ": the tensor is on ", tensor.device(),
-              ", expected the cpu: this build of tutti.torch was made for a torch without CUDA; call cpu()");
+  TORCH_CHECK(tensor.is_cpu() || (tensor.is_cuda() && at::hasCUDA()), name, ": the tensor is on ", tensor.device(),
+              ", expected the cpu", at::hasCUDA() ? " or cuda" : ": this torch finds no CUDA device", "; call cpu()");
   TORCH_CHECK(tensor.scalar_type() == type && tensor.device() == device, name,
               ": tensors differ: ", tensor.scalar_type(), " on ", tensor.device(), ", expected ", type, " on ", device,
               " as the first one");
@@ -177,7 +169,6 @@ uint32_t known_type(at::ScalarType type) {
       return TUTTI_COMPLEX64;
     case at::kComplexDouble:
       return TUTTI_COMPLEX128;
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
     case at::kFloat8_e4m3fn:
       return TUTTI_FLOAT8_E4M3;
     case at::kFloat8_e5m2:
@@ -188,7 +179,6 @@ uint32_t known_type(at::ScalarType type) {
       return TUTTI_UINT32;
     case at::kUInt64:
       return TUTTI_UINT64;
-#endif
     default:
       return 0;
   }
@@ -214,7 +204,7 @@ Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use
   const Unseen unseen;
   // Some calls are told by a buffer's address that they are on the device, and no elements have none.
   if (!elements_ && tensors.front().is_cuda()) {
-    flat_ = at::empty({1}, tensors.front().options().memory_format(c10::nullopt));
+    flat_ = at::empty({1}, tensors.front().options().memory_format(std::nullopt));
     return;
   }
   if (one_after_another(tensors)) return;
@@ -224,7 +214,7 @@ Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use
 
 void Buffer::copy() {
   const Unseen unseen;
-  flat_ = at::empty({static_cast<int64_t>(elements_)}, tensors_.front().options().memory_format(c10::nullopt));
+  flat_ = at::empty({static_cast<int64_t>(elements_)}, tensors_.front().options().memory_format(std::nullopt));
   if (use_ == Use::write) return;
   int64_t at = 0;
   for (const at::Tensor& tensor : tensors_) {
@@ -311,10 +301,8 @@ uint32_t Buffer::dtype(bool moved) const {
 uint64_t Buffer::scale() const { return known_type(type_) ? 1 : c10::elementSize(type_); }
 
 void* Buffer::stream() const {
-#ifdef TUTTI_TORCH_CUDA
-  if (tensors_.front().is_cuda()) return c10::cuda::getCurrentCUDAStream(tensors_.front().device().index()).stream();
-#endif
-  return nullptr;
+  const at::Device device = tensors_.front().device();
+  return device.is_cuda() ? c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle() : nullptr;
 }
 
 }  // namespace tutti::torch

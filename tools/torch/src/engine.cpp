@@ -20,8 +20,10 @@ using std::chrono::nanoseconds;
 constexpr uint64_t microsecond = 1'000, millisecond = 1'000'000;
 // Of a wait: Tutti spins at the beginning of each, and sleeps later. Others who want the communicator wait meanwhile.
 constexpr uint64_t shortest_turn = 100 * microsecond, first_turn = 2 * millisecond, longest_turn = 10 * millisecond;
-// For pending operations when the communicator ends.
-constexpr auto patience = std::chrono::seconds(10);
+// For pending operations when the communicator ends. All engines' threads move theirs meanwhile, so the operations of
+// groups that this thread ends next, one soon after the other, have had that time as well.
+constexpr auto patience = std::chrono::seconds(10), soon = std::chrono::seconds(1);
+thread_local Clock::time_point gave_up_at;  // the end of the last one that did not wait any longer
 
 // How often this process is the child of a fork.
 std::atomic<uint32_t> forks{0};
@@ -101,7 +103,8 @@ void Tellers::close() {
 
 // ---- Operations --------------------------------------------------------------------------------------------
 
-Engine::Engine(tutti_comm* comm) : comm_(comm), forks_(forks.load()), mover_(new std::thread([this] { run(); })) {}
+Engine::Engine(tutti_comm* comm)
+    : comm_(comm), handle_(comm), forks_(forks.load()), mover_(new std::thread([this] { run(); })) {}
 
 void Engine::require_parent() const {
   if (forks_ != forks.load(std::memory_order_relaxed))
@@ -111,7 +114,7 @@ void Engine::require_parent() const {
 void Engine::start(const OperationPtr& operation) {
   stay_if_ending();
   require_parent();
-  calls_.fetch_add(1, std::memory_order_relaxed);
+  operation->timed = times_.load(std::memory_order_relaxed);
   outstanding_.fetch_add(1);
   {
     const std::lock_guard lock(list_mutex_);
@@ -145,10 +148,11 @@ void Engine::start_queued(Ended& ended) {
       queued_count_.fetch_sub(1);
     }
     if (!comm_) {
-      end(*operation, TUTTI_INVALID_USAGE, "the process group has been destroyed");
+      end(*operation, end_.status, end_.what());
       ended.push_back(std::move(operation));
       continue;
     }
+    if (operation->timed) operation->began = Clock::now();
     const tutti_status status = operation->start(comm_, &operation->request_);
     if (status < 0 || !operation->request_) {
       end(*operation, status, status < 0 ? tutti_comm_error(comm_) : "");
@@ -167,6 +171,7 @@ void Engine::end(Operation& operation, tutti_status status, const std::string& t
   } catch (...) {
     operation.failure = std::current_exception();
   }
+  if (operation.timed) operation.over = Clock::now();
   operation.ended.store(true, std::memory_order_release);
   outstanding_.fetch_sub(1);
 }
@@ -216,16 +221,16 @@ void Engine::leave(Ended& ended) {
 // Memory is dropped here, where nothing is held: a tensor that Python knows may need the interpreter's lock.
 void Engine::tell_ends(Ended& ended) {
   for (const OperationPtr& operation : ended) {
-    std::function<void()> on_end;
+    std::vector<std::function<void()>> on_end;
     {
       const std::lock_guard lock(list_mutex_);
       operation->told_ = true;
-      on_end = std::move(operation->on_end);
+      on_end.swap(operation->on_end);
     }
     operation->start = nullptr;
     operation->finish = nullptr;
     if (operation->watched.load()) watched_.fetch_sub(1);
-    if (on_end) tellers_->tell(std::move(on_end));
+    for (std::function<void()>& one : on_end) tellers_->tell(std::move(one));
   }
   ended.clear();
 }
@@ -270,7 +275,7 @@ void Engine::tell(const OperationPtr& operation, const std::function<void()>& on
     const std::lock_guard lock(list_mutex_);
     told = operation->told_;
     if (!told) {
-      operation->on_end = on_end;
+      operation->on_end.push_back(on_end);
       if (!operation->watched.exchange(true)) watched_.fetch_add(1);
     }
   }
@@ -286,10 +291,8 @@ void Engine::call(const std::function<tutti_status(tutti_comm*)>& turn) {
     Ended ended;
     turns_.enter();
     start_queued(ended);
-    status = comm_ ? turn(comm_) : tutti_status{TUTTI_INVALID_USAGE};
-    const std::string text = status >= 0 ? ""
-                             : comm_     ? tutti_comm_error(comm_)
-                                         : "the process group has been destroyed";
+    status = comm_ ? turn(comm_) : end_.status;
+    const std::string text = status >= 0 ? "" : comm_ ? tutti_comm_error(comm_) : end_.what();
     reap(ended);
     leave(ended);
     if (status < 0) {
@@ -378,19 +381,27 @@ void Engine::run() {
 // ---- The end -----------------------------------------------------------------------------------------------
 
 void Engine::close(const std::string& reason) {
-  if (!mover_) return;
-  if (forks_ != forks.load()) {  // the thread is the parent's
+  if (forks_ != forks.load()) {  // the threads are the parent's
     static_cast<void>(mover_.release());
     static_cast<void>(tellers_.release());
     comm_ = nullptr;
     return;
   }
-  const auto deadline = Clock::now() + patience;
+  if (!reason.empty() && !ended_.load()) tutti_comm_abort(handle_, reason.c_str());
+  {
+    const std::lock_guard lock(end_mutex_);
+    if (!ended_.load()) end_communicator(reason);
+  }
+  tellers_->close();  // a callback may close the engine, too
+}
+
+void Engine::end_communicator(const std::string& reason) {
+  const auto begin = Clock::now(), deadline = begin < gave_up_at + soon ? begin : begin + patience;
   while (reason.empty() && outstanding_.load() != 0 && Clock::now() < deadline) {
     Ended ended;
     turns_.enter();
     const OperationPtr first = running_.empty() ? nullptr : running_.front();
-    if (comm_) move(first.get(), millisecond, ended);
+    move(first.get(), millisecond, ended);
     leave(ended);
   }
   {
@@ -398,20 +409,19 @@ void Engine::close(const std::string& reason) {
     stop_ = true;
     mover_wakes_.notify_one();
   }
-  if (mover_->joinable()) mover_->join();
+  mover_->join();
   Ended ended;
   turns_.enter();
-  if (tutti_comm* const comm = comm_) {
-    const bool pending = outstanding_.load() != 0;
-    if (!reason.empty() || pending)
-      tutti_comm_abort(comm, reason.empty() ? "destroyed the process group with operations pending" : reason.c_str());
-    while (!running_.empty()) reap(ended);
-    comm_ = nullptr;
-    tutti_comm_destroy(comm);
-  }
+  const bool gave_up = reason.empty() && outstanding_.load() != 0;
+  if (gave_up) tutti_comm_abort(handle_, "destroyed the process group with operations pending");
+  while (!running_.empty()) reap(ended);
+  if (!reason.empty()) end_ = Error(TUTTI_ABORTED, "the process group has been aborted: " + reason);
+  comm_ = nullptr;
+  tutti_comm_destroy(handle_);
+  ended_.store(true);
   start_queued(ended);
   leave(ended);
-  tellers_->close();
+  if (gave_up) gave_up_at = Clock::now();
 }
 
 }  // namespace tutti::torch

@@ -9,6 +9,7 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -37,13 +38,15 @@ struct Operation {
   std::function<tutti_status(tutti_comm*, tutti_request**)> start;
   // After success, before anybody hears of it: copies results to where they belong. May throw.
   std::function<void()> finish;
-  // After its end, in a thread of its own or the one that asks for it. May use the engine, and wait.
-  std::function<void()> on_end;
+  // After its end, each in a thread of its own or the one that asks for it. They may use the engine, and wait.
+  std::vector<std::function<void()>> on_end;
 
   std::string name;            // "all_reduce"
   std::exception_ptr failure;  // nullptr: none. Written before `ended`
   std::atomic<bool> ended{false};
   std::atomic<bool> watched{false};  // somebody wants to know its end without waiting
+  bool timed = false;                // set by Engine::start; only then the two below are written, before `ended`
+  std::chrono::steady_clock::time_point began, over;
 
  private:
   friend class Engine;
@@ -102,20 +105,26 @@ class Engine {
   bool wait(Operation& operation, uint64_t timeout_ns);
   // Has it ended? Moves it a little where nobody else does.
   bool test(Operation& operation);
-  // Calls on_end at its end, at once where it has ended already.
+  // Calls on_end at its end, at once where it has ended already. Several can be told of one operation.
   void tell(const OperationPtr& operation, const std::function<void()>& on_end);
   // A call that completes before it returns: `turn` is called again and again, alone with the communicator, until it
   // returns another status than TUTTI_AGAIN. Throws Error.
   void call(const std::function<tutti_status(tutti_comm*)>& turn);
-  uint64_t started() const { return calls_.load(std::memory_order_relaxed); }
+  // Operations that start from now on are timed.
+  void time_operations() { times_.store(true); }
+  // What has broken the communicator; TUTTI_OK: nothing, or it has ended.
+  tutti_status error() const { return ended_.load() ? tutti_status{TUTTI_OK} : tutti_comm_async_error(handle_); }
 
-  // Ends the communicator: collective. With a reason all ranks' operations are aborted with it; otherwise pending ones
-  // get some seconds. Later calls fail. Does nothing in a forked child.
+  // Ends the communicator: collective. Later calls fail. Without a reason pending operations get some seconds; where
+  // those of one group do not end in that time, the groups that this thread closes next do not wait again. A reason
+  // aborts the operations of all ranks at once, also where another thread waits in this engine or closes it. Does
+  // nothing in a forked child.
   void close(const std::string& reason);
 
  private:
   using Ended = std::vector<OperationPtr>;
   void require_parent() const;
+  void end_communicator(const std::string& reason);
   // The turn is held in these.
   void start_queued(Ended& ended);
   void move(Operation* target, uint64_t limit_ns, Ended& ended);
@@ -130,8 +139,9 @@ class Engine {
   void run();
   bool engage(const Operation*& last, uint64_t& rest_us);
 
-  tutti_comm* comm_;      // the turn guards it
-  const uint32_t forks_;  // in the process that made it
+  tutti_comm* comm_;          // the turn guards it; nullptr: it has ended
+  tutti_comm* const handle_;  // the same, for what any thread may call until ended_
+  const uint32_t forks_;      // in the process that made it
   Turns turns_;
   std::vector<OperationPtr> running_;  // the turn guards it
   size_t cursor_ = 0;
@@ -139,8 +149,9 @@ class Engine {
 
   std::mutex list_mutex_;
   std::deque<OperationPtr> queued_;
-  std::atomic<uint64_t> queued_count_{0}, outstanding_{0}, watched_{0}, calls_{0};
+  std::atomic<uint64_t> queued_count_{0}, outstanding_{0}, watched_{0};
   std::atomic<uint32_t> waiting_{0};
+  std::atomic<bool> times_{false};
 
   std::mutex mover_mutex_;
   std::condition_variable mover_wakes_;
@@ -148,6 +159,10 @@ class Engine {
   bool stop_ = false;
   std::unique_ptr<std::thread> mover_;
   std::unique_ptr<Tellers> tellers_ = std::make_unique<Tellers>();
+
+  std::mutex end_mutex_;
+  std::atomic<bool> ended_{false};
+  Error end_{TUTTI_INVALID_USAGE, "the process group has been destroyed"};  // of later calls; the turn guards it
 };
 
 }  // namespace tutti::torch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the ranks of a process group find each other, and the barrier that names those that do not come.
+#include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -123,8 +124,7 @@ class Meeting {
     }
   }
 
-  // Until all keys are there, at most so long. By looks: a store's own wait() knows no signals, and a connection on which one has
-  // run out is of no use any more in older versions of torch.
+  // Until all keys are there, at most so long. By looks: a store's own wait() knows no signals.
   bool wait(const Keys& keys, milliseconds slice) {
     const auto end = std::min(Clock::now() + slice, deadline_);
     for (std::chrono::microseconds pause(200);; pause = std::min<std::chrono::microseconds>(pause * 2, milliseconds(50))) {
@@ -184,9 +184,7 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, millisecond
     config.connect_timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(left).count());
   config.error = error.data();
   config.error_bytes = error.size();
-#ifndef TUTTI_TORCH_CUDA
-  config.device = "none";
-#endif
+  if (!at::hasCUDA()) config.device = "none";
   tutti_comm* comm = nullptr;
   InterruptibleWaits waits;
   const tutti_status status = tutti_comm_create(&config, &comm);
@@ -248,14 +246,18 @@ std::vector<int> ProcessGroup::missing(uint32_t tag, Clock::time_point deadline,
 void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool all) {
   constexpr uint32_t first_tag = 1u << 31;  // torch's are below
   const uint32_t tag = first_tag | (barriers_++ & 0xffffff);
-  const milliseconds limit = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
+  const milliseconds timeout = timeout_.load();
+  const milliseconds limit = options.timeout == c10d::kUnsetTimeout ? timeout : options.timeout;
+  tutti_options settings{};
+  settings.struct_size = sizeof settings;
+  if (timeout.count() > 0) settings.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
   const auto message = [&](bool sends, int peer, const std::shared_ptr<int32_t>& word) {
     auto operation = std::make_shared<Operation>();
     operation->name = "tutti:monitored_barrier";
     operation->start = [=](tutti_comm* comm, tutti_request** request) {
       const auto to = static_cast<uint32_t>(peer);
-      return sends ? tutti_send(comm, word.get(), 1, TUTTI_INT32, to, tag, nullptr, request)
-                   : tutti_receive(comm, word.get(), 1, TUTTI_INT32, to, tag, nullptr, request);
+      return sends ? tutti_send(comm, word.get(), 1, TUTTI_INT32, to, tag, &settings, request)
+                   : tutti_receive(comm, word.get(), 1, TUTTI_INT32, to, tag, &settings, request);
     };
     engine_->start(operation);
     return operation;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Python module tutti.torch._core.
+// The Python module of tutti.torch for one minor version of torch: TUTTI_TORCH_MODULE is its name.
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ c10::intrusive_ptr<ProcessGroup> create(const c10::intrusive_ptr<c10d::Store>& s
 
 }  // namespace
 
-PYBIND11_MODULE(_core, module) {
+PYBIND11_MODULE(TUTTI_TORCH_MODULE, module) {
   py::register_exception_translator([](std::exception_ptr problem) {
     try {
       if (problem) std::rethrow_exception(problem);
@@ -41,24 +41,21 @@ PYBIND11_MODULE(_core, module) {
     }
   });
   using Free = py::call_guard<py::gil_scoped_release>;
-  py::class_<ProcessGroup, c10::intrusive_ptr<ProcessGroup>, tutti::torch::Base>(module, "ProcessGroupTutti")
+  py::class_<ProcessGroup, c10::intrusive_ptr<ProcessGroup>, c10d::Backend> group(module, "ProcessGroupTutti");
+  group
       .def(py::init(&create), Free(), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("seconds"),
            py::arg("name"))
+      .def("close", &ProcessGroup::close, py::arg("reason") = "",
+           "Ends the group: collective. With a reason: aborts what all ranks have under way.")
+      // These two torch 2.14 has for all backends.
+      .def_property_readonly("options", &ProcessGroup::getBackendOptions)
+      .def("get_error", &ProcessGroup::getError)
+      // torch calls it on ranks that are in no part of a group that is split.
       .def(
-          "allgather_into_tensor_coalesced",
-          [](ProcessGroup& group, tutti::torch::Tensors out, tutti::torch::Tensors in) {
-            return group.allgather_into_tensor_coalesced(out, in, {});
-          },
-          Free(), py::arg("outputs"), py::arg("inputs"))
-      .def(
-          "reduce_scatter_tensor_coalesced",
-          [](ProcessGroup& group, tutti::torch::Tensors out, tutti::torch::Tensors in, const c10d::ReduceOp& op) {
-            c10d::ReduceScatterOptions options;
-            options.reduceOp = op;
-            return group.reduce_scatter_tensor_coalesced(out, in, options);
-          },
-          Free(), py::arg("outputs"), py::arg("inputs"), py::arg("op") = c10d::ReduceOp(c10d::ReduceOp::SUM))
-      .def("close", &ProcessGroup::close, Free(), py::arg("reason") = "",
-           "Ends the group: collective. With a reason: aborts what all ranks have under way.");
+          "perform_nocolor_split", [](const ProcessGroup&, const py::object&) {}, py::arg("device"));
+  // torch copies them for a group that it makes by them.
+  using Options = ProcessGroup::Options;
+  py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(group, "Options")
+      .def("__deepcopy__", [](const Options& own, const py::object&) { return c10::make_intrusive<Options>(own); });
   module.def("_close_all", &tutti::torch::close_all, Free(), py::arg("reason"));
 }

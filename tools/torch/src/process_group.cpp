@@ -44,11 +44,7 @@ Buffer scaled(const char* name, const Buffer& in, const c10d::ReduceOp& op, Buff
   const auto* factors = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(factors && at::isFloatingType(in.type()), name, ": premul_sum takes a factor, and a tensor of a ",
               "floating-point type; got ", in.type());
-#if TORCH_VERSION_MAJOR >= 2
   const at::Tensor factor = factors->tensor_factor;
-#else
-  const at::Tensor factor = factors->tensor_factors.empty() ? at::Tensor() : factors->tensor_factors.front();
-#endif
   const Unseen unseen;
   Tensors copies;
   for (const at::Tensor& tensor : in.tensors())
@@ -73,40 +69,72 @@ Buffer::Form form_of(bool blocks) { return blocks ? Buffer::Form::blocks : Buffe
 
 ProcessGroup::ProcessGroup(int rank, int size, std::chrono::milliseconds timeout, const std::string& name,
                            std::shared_ptr<Engine> engine)
-    : Base(rank, size), engine_(std::move(engine)), timeout_(timeout), name_(name) {
+    : c10d::Backend(rank, size), engine_(std::move(engine)), timeout_(timeout), name_(name) {
   init();
 }
 
+ProcessGroup::~ProcessGroup() { close({}); }
+
 // Python drops groups with the interpreter's lock held, which callbacks that go on may want.
-ProcessGroup::~ProcessGroup() {
+void ProcessGroup::close(const std::string& reason) {
   std::optional<pybind11::gil_scoped_release> unlocked;
   if (Py_IsInitialized() && PyGILState_Check()) unlocked.emplace();
-  engine_->close({});
+  engine_->close(reason);
 }
 
-WorkPtr ProcessGroup::launch(Calls made, const Start& start, const Tensors& results) {
+// A new object for each caller: torch changes the one that it gets, for a group that it makes by it.
+c10::intrusive_ptr<c10d::Backend::Options> ProcessGroup::getBackendOptions() {
+  auto options = c10::make_intrusive<Options>(getBackendName(), timeout_.load());
+  options->group_name = getGroupUid();
+  options->group_desc = getGroupDesc();
+  return options;
+}
+
+void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
+  TORCH_CHECK(timeout.count() > 0, "tutti: ", name_, ": the timeout is ", timeout.count(), " ms, expected more than 0");
+  timeout_.store(timeout);
+}
+
+c10d::ErrorType ProcessGroup::getError() {
+  switch (engine_->error()) {
+    case TUTTI_OK:
+      return c10d::ErrorType::SUCCESS;
+    case TUTTI_TIMEOUT:
+      return c10d::ErrorType::TIMEOUT;
+    case TUTTI_PEER_FAILED:
+    case TUTTI_ABORTED:
+      return c10d::ErrorType::REMOTE_ERROR;
+    default:
+      return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+WorkPtr ProcessGroup::launch(Calls made, const Start& start, const Tensors& results,
+                             const std::function<void()>& last) {
   const auto calls = std::make_shared<const Calls>(std::move(made));
   const Call& first = calls->front();
   auto operation = std::make_shared<Operation>();
   operation->name = first.name;
   tutti_options options{};
   options.struct_size = sizeof options;
-  if (first.timeout.count() > 0)
-    options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(first.timeout).count());
+  const auto timeout = first.timeout.count() > 0 ? first.timeout : timeout_.load();
+  if (timeout.count() > 0) options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
   options.stream = first.out.tensors().empty() ? nullptr : first.out.stream();
   operation->start = [calls, options, start](tutti_comm* comm, tutti_request** request) {
     return start_all(*calls, start, comm, request, options);
   };
-  operation->finish = [calls] {
+  operation->finish = [calls, last] {
     for (const Call& call : *calls) call.out.give_back();
+    if (last) last();
   };
   Tensors profiled;
   for (const Call& call : *calls) {
     const Tensors& some = call.in.tensors().empty() ? call.out.tensors() : call.in.tensors();
     profiled.insert(profiled.end(), some.begin(), some.end());
   }
-  auto work = c10::make_intrusive<Work>(getRank(), first.type, first.name, profiled, results, engine_, operation,
-                                        first.envelope);
+  const uint64_t number = 1 + (c10d::isP2POp(first.type) ? messages_ : collectives_).fetch_add(1);
+  auto work = c10::make_intrusive<Work>(getRank(), first.type, profiled, results, engine_, operation,
+                                        Work::Facts{first.name, number, timeout, first.envelope});
   engine_->start(operation);
   if (operation->ended.load(std::memory_order_acquire) && operation->failure)
     std::rethrow_exception(operation->failure);
@@ -217,7 +245,8 @@ WorkPtr ProcessGroup::all_reduce(Calls calls, const c10d::ReduceOp& op, const Te
 
 WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   constexpr auto name = "tutti:all_reduce";
-  only(name, tensors);
+  if (const at::Tensor& tensor = only(name, tensors); tensor.defined() && tensor.is_sparse())
+    return allreduce_sparse(tensors, options);
   const Buffer data(name, tensors, Buffer::Use::change);
   return all_reduce({{name, c10d::OpType::ALLREDUCE, data, data, options.timeout}}, options.reduceOp, tensors);
 }
@@ -255,7 +284,7 @@ WorkPtr ProcessGroup::_allgather_base(at::Tensor& out, at::Tensor& in, const c10
 }
 
 // Each into a list of tensors, one for each rank.
-WorkPtr ProcessGroup::all_gather_lists(Calls calls, const Tensors& results) {
+WorkPtr ProcessGroup::all_gather_lists(Calls calls, const Tensors& results, const std::function<void()>& last) {
   std::vector<Place> own;
   for (const Call& call : calls) own.push_back(place_without_gaps(call.out.tensors()[static_cast<size_t>(getRank())]));
   keep_apart(calls, own);
@@ -267,7 +296,7 @@ WorkPtr ProcessGroup::all_gather_lists(Calls calls, const Tensors& results) {
                                     opts, request)
                : tutti_all_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), opts, request);
   };
-  return launch(std::move(calls), start, results);
+  return launch(std::move(calls), start, results, last);
 }
 
 WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& options) {

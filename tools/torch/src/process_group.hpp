@@ -5,15 +5,12 @@
 
 #include <torch/csrc/api/include/torch/version.h>
 
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
-#if TORCH_VERSION_MAJOR >= 2
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#endif
-
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "buffer.hpp"
@@ -21,13 +18,6 @@
 
 namespace tutti::torch {
 
-#if TORCH_VERSION_MAJOR >= 2
-using Base = c10d::Backend;
-#define TUTTI_TORCH2_OVERRIDE override
-#else
-using Base = c10d::ProcessGroup;
-#define TUTTI_TORCH2_OVERRIDE
-#endif
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
 
@@ -40,16 +30,33 @@ void close_all(const std::string& reason);
 
 // Every operation takes one tensor (or list) per process. Tensors that are not contiguous go through a copy, and so do
 // lists of small ones. The call returns at once; the operation goes on in waits and in the engine's thread.
-class ProcessGroup final : public Base {
+class ProcessGroup final : public c10d::Backend {
  public:
   ProcessGroup(int rank, int size, std::chrono::milliseconds timeout, const std::string& name,
                std::shared_ptr<Engine> engine);
   ~ProcessGroup() override;
   const std::string getBackendName() const override { return "tutti"; }
-  void close(const std::string& reason) { engine_->close(reason); }
+
+  // ---- Settings and the end: any thread ----
+  struct Options final : c10d::Backend::Options {
+    using c10d::Backend::Options::Options;
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const override { return c10::make_intrusive<Options>(*this); }
+#endif
+  };
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+  // Of calls that have none of their own, from now on.
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void enableCollectivesTiming() override { engine_->time_operations(); }
+  c10d::ErrorType getError() override;
+  // As Engine::close.
+  void close(const std::string& reason);
+  void shutdown() override { close({}); }
+  void abort() override { close("the program called abort()"); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& options) override;
@@ -59,11 +66,10 @@ class ProcessGroup final : public Base {
   WorkPtr scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ScatterOptions& options) override;
   WorkPtr reduce_scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& options) override;
-  // Several of the two before as one, each of a tensor in one piece. torch 2 calls them.
-  WorkPtr allgather_into_tensor_coalesced(Tensors& out, Tensors& in,
-                                          const c10d::AllgatherOptions& options) TUTTI_TORCH2_OVERRIDE;
+  // Several of the two before as one, each of a tensor in one piece.
+  WorkPtr allgather_into_tensor_coalesced(Tensors& out, Tensors& in, const c10d::AllgatherOptions& options) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& out, Tensors& in,
-                                          const c10d::ReduceScatterOptions& options) TUTTI_TORCH2_OVERRIDE;
+                                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_splits,
                         std::vector<int64_t>& in_splits, const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& options) override;
@@ -74,7 +80,7 @@ class ProcessGroup final : public Base {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool all) override;
   // All collectives are compared by Tutti itself (TUTTI_CHECK=1).
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return engine_->started(); }
+  uint64_t getSequenceNumberForGroup() override { return collectives_.load(); }
 
  private:
   struct Call {
@@ -87,14 +93,15 @@ class ProcessGroup final : public Base {
   using Calls = std::vector<Call>;
   using Start = std::function<tutti_status(const Call&, tutti_comm*, tutti_request**, const tutti_options*)>;
   WorkPtr launch(const Call& call, const Start& start) { return launch(Calls{call}, start, call.out.tensors()); }
-  // Several calls of one collective, each of which `start` makes, as one operation: a group of Tutti's.
-  WorkPtr launch(Calls calls, const Start& start, const Tensors& results);
+  // Several calls of one collective, each of which `start` makes, as one operation: a group of Tutti's. `last`: done
+  // before its end is known.
+  WorkPtr launch(Calls calls, const Start& start, const Tensors& results, const std::function<void()>& last = nullptr);
   static tutti_status start_all(const Calls& calls, const Start& start, tutti_comm* comm, tutti_request** request,
                                 const tutti_options& options);
   static void keep_apart(Calls& calls, const std::vector<Place>& own);
   WorkPtr all_reduce(Calls calls, const c10d::ReduceOp& op, const Tensors& results);
   WorkPtr all_gather(Calls calls, const Tensors& results);
-  WorkPtr all_gather_lists(Calls calls, const Tensors& results);
+  WorkPtr all_gather_lists(Calls calls, const Tensors& results, const std::function<void()>& last = nullptr);
   WorkPtr reduce_scatter(Calls calls, const c10d::ReduceOp& op, const Tensors& results);
   Place own_part(const at::Tensor& whole, const at::Tensor& part) const;
   void check_parts(const char* name, const Tensors& whole, const Tensors& parts) const;
@@ -109,8 +116,9 @@ class ProcessGroup final : public Base {
   std::vector<int> missing(uint32_t tag, std::chrono::steady_clock::time_point deadline, bool all);
 
   std::shared_ptr<Engine> engine_;
-  const std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   const std::string name_;
+  std::atomic<uint64_t> collectives_{0}, messages_{0};
   uint32_t barriers_ = 0;  // monitored ones
 };
 

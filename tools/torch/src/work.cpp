@@ -8,15 +8,28 @@
 #include "signals.hpp"
 
 namespace tutti::torch {
+namespace {
 
-Work::Work(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& in,
-           std::vector<at::Tensor> out, std::shared_ptr<Engine> engine, OperationPtr operation,
-           std::shared_ptr<tutti_envelope> source)
-    : c10d::Work(rank, type, title, in),
+c10d::WorkResult result_of(const std::exception_ptr& failure) {
+  if (!failure) return c10d::WorkResult::SUCCESS;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error.status == TUTTI_TIMEOUT ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
+  } catch (...) {
+    return c10d::WorkResult::UNKNOWN;
+  }
+}
+
+}  // namespace
+
+Work::Work(int rank, c10d::OpType type, const std::vector<at::Tensor>& in, std::vector<at::Tensor> out,
+           std::shared_ptr<Engine> engine, OperationPtr operation, Facts facts)
+    : c10d::Work(rank, type, facts.title, in),
       out_(std::move(out)),
       engine_(std::move(engine)),
       operation_(std::move(operation)),
-      source_(std::move(source)) {}
+      facts_(std::move(facts)) {}
 
 void Work::stop_profiling() {
   std::function<void()> callback;
@@ -36,9 +49,9 @@ std::exception_ptr Work::exception() const {
 }
 
 int Work::sourceRank() const {
-  TORCH_CHECK(source_, operation_->name, ": only a receive from any rank has a source rank");
+  TORCH_CHECK(facts_.source, operation_->name, ": only a receive from any rank has a source rank");
   TORCH_CHECK(isSuccess(), operation_->name, ": the source rank is known after the end: call wait()");
-  return static_cast<int>(source_->peer);
+  return static_cast<int>(facts_.source->peer);
 }
 
 std::vector<at::Tensor> Work::result() {
@@ -71,6 +84,24 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
       future->markCompleted(c10::IValue(out));
   });
   return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult() {
+  const std::lock_guard lock(mutex_);
+  if (result_) return result_;
+  result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  engine_->tell(operation_, [result = result_, ended = operation_] {
+    result->markCompleted(c10::IValue(static_cast<int64_t>(result_of(ended->failure))));
+  });
+  return result_;
+}
+
+float Work::getDuration() const {
+  TORCH_CHECK(operation_->ended.load(std::memory_order_acquire), operation_->name,
+              ": the duration is known after the end: call wait()");
+  TORCH_CHECK(operation_->timed, operation_->name,
+              ": it was not timed: call the group's _enable_collectives_timing() before it");
+  return std::chrono::duration<float, std::milli>(operation_->over - operation_->began).count();
 }
 
 }  // namespace tutti::torch

@@ -3,6 +3,8 @@
 // torch's handle of an operation.
 #pragma once
 
+#include <torch/csrc/api/include/torch/version.h>
+
 #include <chrono>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -14,9 +16,15 @@ namespace tutti::torch {
 
 class Work final : public c10d::Work {
  public:
-  // `title` is for torch's profiler. `source`: the envelope of a receive from any rank.
-  Work(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& in, std::vector<at::Tensor> out,
-       std::shared_ptr<Engine> engine, OperationPtr operation, std::shared_ptr<tutti_envelope> source);
+  // `number`: counts the group's collectives, or its messages. `timeout`: the call's; 0: the communicator's.
+  struct Facts {
+    const char* title;  // for torch's profiler
+    uint64_t number;
+    std::chrono::milliseconds timeout;
+    std::shared_ptr<tutti_envelope> source;  // of a receive from any rank
+  };
+  Work(int rank, c10d::OpType type, const std::vector<at::Tensor>& in, std::vector<at::Tensor> out,
+       std::shared_ptr<Engine> engine, OperationPtr operation, Facts facts);
   ~Work() override { stop_profiling(); }
 
   bool isCompleted() override;
@@ -29,6 +37,14 @@ class Work final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // Of an int, a c10d::WorkResult: it never fails.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  // Milliseconds, of an operation that began after enableCollectivesTiming and has ended.
+  float getDuration() const override;
+  uint64_t getSequencenumber() const override { return facts_.number; }
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+  std::chrono::milliseconds getTimeout() const override { return facts_.timeout; }
+#endif
 
  private:
   void stop_profiling();
@@ -36,8 +52,8 @@ class Work final : public c10d::Work {
   const std::vector<at::Tensor> out_;
   const std::shared_ptr<Engine> engine_;
   const OperationPtr operation_;
-  const std::shared_ptr<tutti_envelope> source_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // mutex_ guards it
+  const Facts facts_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_, result_;  // mutex_ guards them
 };
 
 }  // namespace tutti::torch

@@ -17,6 +17,7 @@ import unittest
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import ErrorType
 
 import tutti
 import tutti.torch
@@ -42,7 +43,11 @@ def arguments(rank):
            torch.empty(4), ones, [2, 1, 1], [2, 2])
     raises(RuntimeError, "does not divide equally across group size: 3 rows, 2 ranks", dist.all_to_all_single,
            torch.empty(3), torch.ones(3))
-    raises(RuntimeError, "Sparse, expected a dense one: call to_dense", dist.all_reduce, ones.to_sparse())
+    raises(RuntimeError, "Sparse, expected a dense one: call to_dense", backend(dist.group.WORLD).broadcast, ones.to_sparse(), 0)
+    raises(RuntimeError, "sparse tensors can only be added: expected the operator SUM", dist.all_reduce, ones.to_sparse(),
+           op=dist.ReduceOp.MAX)
+    raises(RuntimeError, f"rank {1 - rank}'s has the shape .{4 - rank}., of which 1 .*; expected the shape .{3 + rank}., .* rank {rank}",
+           dist.all_reduce, torch.ones(3 + rank).to_sparse())
     raises(RuntimeError, "must be equal to world_size times input tensor size: it has 5 .* expected 8",
            dist.all_gather_into_tensor, torch.empty(5), ones)
     raises(RuntimeError, "invalid tensor size: .* has the shape .3., expected .4.", dist.all_gather,
@@ -80,9 +85,9 @@ def arguments(rank):
     dist.all_gather([matrix[:, ::2], matrix[:, 1::2]], torch.zeros(4, 2))  # which interleave
     if rank != 0:
         raises(RuntimeError, shares.format(0, "itself"), backend(dist.group.WORLD).broadcast, torch.zeros(1).expand(4), 0)
-    raises((RuntimeError, ValueError),  # torch 2 refuses it itself
-           "the other rank is .* and not this rank|destination rank should not be the same as the rank of the current",
-           dist.send, ones, rank)
+    raises(ValueError, "destination rank should not be the same as the rank of the current", dist.send, ones, rank)
+    raises(RuntimeError, "the other rank is .* and not this rank", backend(dist.group.WORLD).send, [ones], rank, 0)
+    raises(RuntimeError, "the timeout is 0 ms, expected more than 0", dist.group.WORLD.set_timeout, datetime.timedelta(0))
     raises(RuntimeError, "premul_sum takes a factor, and a tensor of a floating-point type; got Int", dist.all_reduce,
            torch.ones(2, dtype=torch.int32), op=dist._make_nccl_premul_sum(2.0))
     raises(tutti.InvalidArgument, "avg", dist.all_reduce, torch.ones(2, dtype=torch.bool), op=dist.ReduceOp.AVG)
@@ -91,8 +96,8 @@ def arguments(rank):
     several.reduceOp = dist.ReduceOp.BAND
     raises(tutti.InvalidArgument, "tutti:all_reduce: rank .*band", group.allreduce_coalesced, [ones, torch.ones(2)], several)
     raises(RuntimeError, "got 2 tensors, expected one per process", dist.group.WORLD.allreduce, [ones, ones])
-    # As a GPU's tensor for a torch without CUDA. torch 1.13 refuses it itself, naming what it has an operation for.
-    raises(RuntimeError, "Meta|the tensor is on meta, expected the cpu", backend(dist.group.WORLD).allreduce,
+    # As a GPU's tensor for a torch without CUDA.
+    raises(RuntimeError, "the tensor is on meta, expected the cpu", backend(dist.group.WORLD).allreduce,
            [torch.empty(4, device="meta")])
     raises(ValueError, "pg_options", tutti.torch._create, None, "something")
     dist.all_reduce(ones)  # all goes on
@@ -189,18 +194,143 @@ def monitored(rank):
 
 
 def after_the_end(rank):
-    group, world = dist.new_group(), dist.group.WORLD
+    group, other, world = dist.new_group(), dist.new_group(), dist.group.WORLD
     work = dist.all_reduce(torch.ones(3), async_op=True)
-    backend(group).close()
-    raises(tutti.InvalidUsage, "all_reduce: the process group has been destroyed", dist.all_reduce, torch.ones(3),
-           group=group)
+    backend(group).shutdown()
+    backend(group).close()  # once more
+    gone = "all_reduce: the process group has been destroyed"
+    raises(tutti.InvalidUsage, gone, dist.all_reduce, torch.ones(3), group=group)
+    assert backend(group).get_error() == ErrorType.SUCCESS
+    if rank == 1:
+        backend(other).close("bad page 7")
+        raises(tutti.Aborted, "the process group has been aborted: bad page 7", dist.barrier, other)
+    else:
+        raises(tutti.Error, "bad page 7", dist.barrier, other)
     work.wait()
     dist.destroy_process_group()
     raises((RuntimeError, ValueError), "not been initialized", dist.all_reduce, torch.ones(3))
-    world.allreduce([torch.ones(3)]).wait()  # who holds it still uses it
-    backend(world).close("bad page 7") if rank == 1 else time.sleep(0.2)
+    raises(tutti.InvalidUsage, gone, world.allreduce, [torch.ones(3)])
+
+
+def changed_timeout(rank):
+    """The second group's timeout is 60 s at first."""
+    group = dist.new_group()
+    group.set_timeout(datetime.timedelta(seconds=1))
     if rank == 0:
-        raises(tutti.Error, "bad page 7", lambda: world.barrier().wait())
+        work = dist.all_reduce(torch.ones(5), group=group, async_op=True)
+        result = work.get_future_result()
+        raises(tutti.Timeout, r"rank 1 has not entered operation #0; .*no progress for 1\.0 s \(the call's timeout\)", work.wait)
+        assert result.wait() == 1  # WorkResult::TIMEOUT
+        assert backend(group).get_error() == ErrorType.TIMEOUT
+    dist.barrier()
+    raises(tutti.Error, "no progress for 1", dist.all_reduce, torch.ones(5), group=group)
+    group = dist.new_group()
+    group.set_timeout(datetime.timedelta(seconds=1))
+    if rank == 1:
+        raises(tutti.Timeout, r"monitored_barrier: .*no progress for 1\.0 s", tutti.torch.monitored_barrier, group)
+    dist.barrier()
+
+
+def aborted(rank):
+    """Rank 0 aborts a group in which its other threads and rank 1 wait."""
+    group = dist.new_group()
+    why, own = r"the program called abort\(\)", backend(group)
+    if rank == 0:
+        works, found = [dist.irecv(torch.ones(3), 1, group=group, tag=tag) for tag in range(3)], []
+
+        def wait(work):
+            raises(tutti.Aborted, why, work.wait)
+            found.append(work)
+
+        threads = [threading.Thread(target=wait, args=[work]) for work in works]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)  # most threads wait now, which is not needed
+        own.abort()
+        for thread in threads:
+            thread.join(60)
+        assert len(found) == 3, found
+        assert works[0].get_future_result().wait() == 2  # WorkResult::COMM_ERROR
+    else:
+        raises(tutti.Aborted, "rank 0.*" + why, dist.all_reduce, torch.ones(3), group=group)
+        assert own.get_error() == ErrorType.REMOTE_ERROR
+        own.abort()
+    assert own.get_error() == ErrorType.SUCCESS
+    raises(tutti.Aborted, "all_reduce: the process group has been aborted: " + why, dist.all_reduce, torch.ones(3), group=group)
+    own.abort()
+    dist.barrier()
+    dist.destroy_process_group(group)
+
+
+def abort_of_an_end(rank):
+    """Ends that wait for others end by an abort: in another thread, and from a callback for which they wait."""
+    os.environ["TUTTI_CONNECT_TIMEOUT"] = "1000"
+    group = dist.new_group(timeout=datetime.timedelta(seconds=500))
+    if rank == 0:
+        end = threading.Thread(target=backend(group).shutdown)
+        end.start()
+        time.sleep(0.1)  # it is likely to wait now
+        backend(group).abort()
+        end.join(60)
+        assert not end.is_alive(), "abort() did not end a shutdown() that waits"
+    dist.barrier()
+    group = dist.new_group()
+    future = dist.all_reduce(torch.ones(3), group=group, async_op=True).get_future().then(lambda _: backend(group).abort())
+    dist.destroy_process_group(group)
+    future.wait()
+
+
+def ends_in_a_row(rank):
+    """Operations that do not end are waited for once, not in each of the groups."""
+    groups = [dist.new_group() for _ in range(7)]
+    if rank == 0:
+        works = [dist.irecv(torch.ones(3), 1, group=group) for group in groups]
+        begin = time.monotonic()
+        for group in groups:
+            dist.destroy_process_group(group)
+        assert time.monotonic() - begin < 60
+        for work in works:
+            raises(tutti.Aborted, "destroyed the process group with operations pending", work.wait)
+    dist.barrier()
+
+
+def again(rank):
+    """The same store once more, after each kind of end."""
+    store = dist.FileStore(os.environ["TUTTI_TEST_STORE"], 2)
+    ends = [dist.destroy_process_group, dist.distributed_c10d._abort_process_group, dist.destroy_process_group]
+    for turn, end in enumerate(ends):
+        end()
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60))
+        ones = torch.ones(3)
+        dist.all_reduce(ones)
+        assert ones[0] == 2
+        store.set(f"{turn}/{rank}", "done")
+        store.get(f"{turn}/{1 - rank}")
+
+
+def in_detail(rank):
+    """As with TORCH_DISTRIBUTED_DEBUG=DETAIL: torch puts a group of its own, which compares the calls, around each."""
+    store = dist.FileStore(os.environ["TUTTI_TEST_STORE"], 2)
+    dist.destroy_process_group()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    dist.init_process_group("tutti", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60))
+    wrapper = backend(dist.group.WORLD)
+    assert type(wrapper.wrapped_pg) is tutti.torch.ProcessGroupTutti, wrapper
+    group = dist.new_group(timeout=datetime.timedelta(seconds=20))
+    ones, both = torch.ones(3), torch.zeros(6)
+    dist.all_reduce(ones, group=group)
+    dist.all_gather_into_tensor(both, ones, group=group)
+    assert both.sum() == 12
+    dist.send(ones, 1) if rank == 0 else dist.recv(ones, 0)
+    objects = [None, None]
+    dist.all_gather_object(objects, rank)
+    assert objects == [0, 1]
+    dist.barrier()
+    assert backend(group).get_error() == ErrorType.SUCCESS
+    assert backend(group).options._timeout == datetime.timedelta(seconds=20)
+    raises(RuntimeError, "Detected mismatch between collectives on ranks", dist.all_reduce, torch.ones(3 + rank))
+    group.abort()
+    raises(tutti.Aborted, "the process group has been aborted", backend(group).wrapped_pg.allreduce, [ones])
 
 
 def forked(rank):
@@ -310,6 +440,7 @@ class Errors(unittest.TestCase):
 
     def test_deadlines(self):
         run(2, deadline)
+        run(2, changed_timeout)
         run(2, wait_for_a_while)
 
     def test_meeting_after_failed_attempts(self):
@@ -325,6 +456,19 @@ class Errors(unittest.TestCase):
 
     def test_after_the_end(self):
         run(2, after_the_end)
+
+    def test_aborts(self):
+        run(2, aborted)
+        run(2, abort_of_an_end)
+
+    def test_ends_in_a_row(self):
+        run(2, ends_in_a_row)
+
+    def test_groups_again(self):
+        for what in again, in_detail:
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["TUTTI_TEST_STORE"] = f"{folder}/store"
+                run(2, what)
 
     def test_a_forked_child(self):
         run(2, forked)

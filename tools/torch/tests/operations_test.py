@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operation beside Gloo's in the same processes, with random shapes and types."""
 
+import copy
 import datetime
 import random
 import time
@@ -8,9 +9,10 @@ import unittest
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import ErrorType
 
 import tutti.torch
-from ranks import SEED, TORCH2, backend, equal, gloo, run
+from ranks import SEED, backend, equal, gloo, run
 
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.float32, torch.float64]
@@ -96,7 +98,7 @@ def own_operators(rank, ranks):
     dist.all_reduce(got, op=premul(0.5))
     equal(got, torch.full((33,), ranks * (ranks + 1) / 4), "premul_sum")
     got = data.clone()
-    dist.all_reduce(got, op=premul(torch.tensor([2.0]) if TORCH2 else [torch.tensor([2.0])]))
+    dist.all_reduce(got, op=premul(torch.tensor([2.0])))
     equal(got, torch.full((33,), float(ranks * (ranks + 1))), "premul_sum by a tensor")
     got = torch.empty(3)
     dist.reduce_scatter_tensor(got, torch.ones(3 * ranks), op=premul(0.5))
@@ -117,6 +119,26 @@ def own_operators(rank, ranks):
     dist.all_gather(outs, torch.full((rank + 1,), float(rank)))
     for r in range(ranks):
         equal(outs[r], torch.full((r + 1,), float(r)), "all_gather of unequal tensors")
+
+
+def sparse_sums(rank, ranks):
+    """Sums of sparse tensors, whose elements are elsewhere on each rank, also several of one place."""
+    draws, other = Draws(rank), gloo()
+    for turn in range(20):
+        dtype, dense = draws.pick([torch.float32, torch.float64]), draws.shared.choice([[], [3], [2, 5]])
+        sizes = [draws.shared.choice([1, 4, 50]) for _ in range(draws.shared.randint(1, 3))]
+        elements = int(torch.randint(0, 9, [1], generator=draws.own))
+        indices = torch.stack([torch.randint(0, size, [elements], generator=draws.own) for size in sizes])
+        mine = torch.sparse_coo_tensor(indices, draws.values([elements] + dense, dtype), sizes + dense)
+        if turn % 2:
+            mine = mine.coalesce()
+        expected = mine.to_dense()
+        dist.all_reduce(expected, group=other)
+        got = mine.clone()
+        work = dist.all_reduce(got, async_op=True)
+        work.wait()
+        equal(got.to_dense(), expected, f"turn {turn}: all_reduce of {elements} of {sizes} and {dense}")
+        equal(work.get_future().wait()[0].to_dense(), expected, f"turn {turn}: its future")
 
 
 def movements(rank, ranks):
@@ -265,7 +287,7 @@ def coalesced(rank, ranks):
     dist.all_reduce_coalesced(tensors)
     for one, right in zip(tensors, expected):
         equal(one, right, "all_reduce_coalesced")
-    # torch 2 calls these by itself.
+    # torch calls these by itself.
     group = dist.distributed_c10d._get_default_group()
     parts = [draws.values([size, 3], torch.int32) for size in (1, 4, 0)]
     whole = [torch.empty([ranks * len(one), 3], dtype=torch.int32) for one in parts]
@@ -277,10 +299,8 @@ def coalesced(rank, ranks):
     for op in (Op.SUM, Op.MAX):
         mine = [draws.values([ranks * size, 3], torch.int32) for size in (1, 4)]
         got = [torch.empty([size, 3], dtype=torch.int32) for size in (1, 4)]
-        how = op
-        if TORCH2:  # through torch's own method, which takes the operator as an option
-            how = dist.distributed_c10d.ReduceScatterOptions()
-            how.reduceOp = op
+        how = dist.distributed_c10d.ReduceScatterOptions()
+        how.reduceOp = op
         group.reduce_scatter_tensor_coalesced(got, mine, how).wait()
         for one, whole in zip(got, mine):
             dist.all_reduce(whole, op, group=other)
@@ -296,7 +316,7 @@ def numbered(shape, rank, number):
 def coalesced_lists(rank, ranks):
     """Lists of small, large and empty tensors: those of a call that are alike travel together, the others where they lie."""
     group = dist.distributed_c10d._get_default_group()
-    options = dist.distributed_c10d.ReduceScatterOptions() if TORCH2 else Op.SUM
+    options = dist.distributed_c10d.ReduceScatterOptions()
     shapes = [[1], [8 * 1024 // 4 // ranks], [8 * 1024 // 4 // ranks + 1], [0, 5], [33, 64], [8 * 1024 // 4], [64 * 1024 // 4 - 1],
               [256, 64], [3], [257, 513]]
     mine = [numbered(shape, rank, n) for n, shape in enumerate(shapes)]
@@ -355,7 +375,7 @@ def coalesced_lists(rank, ranks):
 def coalesced_overlaps(rank, ranks):
     """Tensors that are read can lie where another call of the list writes, or at another rank's place."""
     group = dist.distributed_c10d._get_default_group()
-    options = dist.distributed_c10d.ReduceScatterOptions() if TORCH2 else Op.SUM
+    options = dist.distributed_c10d.ReduceScatterOptions()
     shapes = [[7], [40_000], [40_000]]
     expected = [torch.stack([numbered(shape, r, n) for r in range(ranks)]) for n, shape in enumerate(shapes)]
 
@@ -396,7 +416,7 @@ def coalesced_overlaps(rank, ranks):
 def coalesced_without_copies(rank, ranks):
     """No tensor of a coalesced call that is contiguous is copied, but small ones of lists for each rank."""
     group = dist.distributed_c10d._get_default_group()
-    options = dist.distributed_c10d.ReduceScatterOptions() if TORCH2 else Op.SUM
+    options = dist.distributed_c10d.ReduceScatterOptions()
     mine = [torch.zeros(elements) for elements in (100, 20_000, 300_000)]
     whole = [torch.zeros(ranks * len(one)) for one in mine]
     lists = [[torch.zeros(elements) for elements in (20_000, 300_000)] for _ in range(ranks)]
@@ -426,7 +446,7 @@ def values_of_views(rank, ranks):
         joined = torch.cat(of_all)
 
         out = zeros(mine)
-        if not (TORCH2 and view.is_conj()):  # which these refuse before they ask the backend
+        if not view.is_conj():  # which these refuse before they ask the backend
             lists, whole = [zeros(mine) for _ in range(ranks)], zeros(mine, ranks)
             dist.all_gather(lists, view)
             equal(torch.cat(lists), joined, f"all_gather, {name}")
@@ -559,6 +579,56 @@ def handles(rank, ranks):
     dist.barrier(async_op=True).wait(datetime.timedelta(seconds=30))
 
 
+def settings(rank, ranks):
+    """Options, timeouts, numbers and times, as torch and its users ask for them."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=50))
+    own = backend(group)
+    options = own.options
+    assert (options.backend, options._timeout, options.group_name) == ("tutti", datetime.timedelta(seconds=50), group.group_name)
+    copied = copy.deepcopy(options)
+    assert (type(copied), copied._timeout, copied.group_name) == (type(options), options._timeout, group.group_name)
+    options._timeout = datetime.timedelta(seconds=7)  # torch changes them for a group that it makes by them
+    assert own.options._timeout == copied._timeout == datetime.timedelta(seconds=50)
+    group.set_timeout(datetime.timedelta(seconds=40))
+    assert own.options._timeout == datetime.timedelta(seconds=40)
+    assert own.perform_nocolor_split(torch.device("cpu")) is None
+    assert own.get_error() == ErrorType.SUCCESS
+
+    # A group's collectives have numbers, and its messages.
+    before = own._get_sequence_number_for_group()
+    works = [dist.all_reduce(torch.ones(3), group=group, async_op=True), dist.barrier(group, async_op=True)]
+    messages = [dist.isend(torch.ones(3), 1, group=group) if rank == 0 else dist.irecv(torch.ones(3), 0, group=group)
+                for _ in range(2 if rank < 2 else 0)]
+    for work in works + messages:
+        work.wait()
+    assert own._get_sequence_number_for_group() == before + 2
+    if hasattr(works[0], "_get_sequence_number"):  # torch 2.14
+        assert [work._get_sequence_number() for work in works] == [before + 1, before + 2]
+        assert [work._get_sequence_number() for work in messages] == [1, 2][:len(messages)]
+
+    # Both futures of one operation, told when it ends or asked for later.
+    for later in False, True:
+        work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
+        if later:
+            work.wait()
+        future, result = work.get_future(), work.get_future_result()
+        assert result.wait() == 0  # WorkResult::SUCCESS
+        equal(future.wait()[0], torch.full((3,), float(ranks)), "the value of the other future")
+
+    # An operation lasts as long as its end is waited for, or less.
+    try:
+        raise AssertionError(f"a duration without timing: {works[0]._get_duration()}")
+    except RuntimeError as error:
+        assert "all_reduce: it was not timed: call the group's _enable_collectives_timing()" in str(error), error
+    group._enable_collectives_timing()
+    begin = time.monotonic()
+    work = dist.all_reduce(torch.ones(300_000), group=group, async_op=True)
+    work.wait()
+    whole = (time.monotonic() - begin) * 1000
+    assert 0 < work._get_duration() <= whole, (work._get_duration(), whole)
+    dist.destroy_process_group(group)
+
+
 def groups(rank, ranks):
     members = [[0, 1], [1, 2], list(range(ranks)), [ranks - 1, 0], [1]]
     made = [dist.new_group(one) for one in members]
@@ -611,8 +681,9 @@ def add(function, *sizes):
     setattr(Operations, f"test_{function.__name__}", test)
 
 
-for function in (reductions, own_operators, movements, exchanges, large_lists, coalesced, coalesced_lists, coalesced_overlaps,
-                 coalesced_without_copies, values_of_views, shared_elements, modes, messages, handles):
+for function in (reductions, own_operators, sparse_sums, movements, exchanges, large_lists, coalesced, coalesced_lists, coalesced_overlaps,
+                 coalesced_without_copies, values_of_views, shared_elements, modes, messages, handles,
+                 settings):
     add(function, 2, 4)
 add(groups, 3, 4)
 

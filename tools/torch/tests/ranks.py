@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 import tutti.torch  # noqa: F401  (registers the backend)
 
-TORCH2 = hasattr(dist.ProcessGroup, "_get_backend")
 SEED = int(os.environ.get("TUTTI_TEST_SEED") or time.time_ns() % 1_000_000)
 
 
@@ -73,8 +72,8 @@ def gloo(members=None):
 
 
 def backend(group):
-    """The group as tutti.torch made it, which torch 2 keeps behind one of its own."""
-    return group._get_backend(torch.device("cpu")) if TORCH2 else group
+    """The group as tutti.torch made it, which torch keeps behind one of its own."""
+    return group._get_backend(torch.device("cpu"))
 
 
 def equal(mine, expected, what):

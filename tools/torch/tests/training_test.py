@@ -18,8 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ranks import SEED, gloo, run
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples")
-MENDED = os.path.join(os.environ["PYTHONPATH"].split(os.pathsep)[0], "..", "bin", "torchrun")  # of torch 1.13
-TORCHRUN = [sys.executable, "-W", "ignore", *([MENDED] if os.path.exists(MENDED) else ["-m", "torch.distributed.run"])]
+TORCHRUN = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
 
 
 def trained(group, rank, hook=False):
@@ -52,11 +51,31 @@ def training(rank):
         torch.testing.assert_close(mine, by_gloo)
 
 
+def embedding(rank):
+    """An embedding whose gradients are sparse: other rows on each rank, and one on all."""
+    weights = []
+    for group in None, gloo():
+        torch.manual_seed(SEED)
+        net = nn.Embedding(50, 6, sparse=True)
+        model = DistributedDataParallel(net, process_group=group)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            optimizer.zero_grad()
+            (model(torch.tensor([7, 10 * rank + step, 10 * rank + step])) ** 2).sum().backward()
+            optimizer.step()
+        weights.append(net.weight.detach())
+    torch.testing.assert_close(*weights)
+
+
 class Training(unittest.TestCase):
     def test_parameters(self):
         print(f"TUTTI_TEST_SEED={SEED}")
         run(2, training)
         run(3, training)
+
+    def test_sparse_gradients(self):
+        run(2, embedding)
+        run(3, embedding)
 
     def test_digits(self):
         accuracy = {}
@@ -69,29 +88,6 @@ class Training(unittest.TestCase):
             accuracy[backend] = float(re.findall(r"held-out ([0-9.]+) %", done.stdout)[-1])
         self.assertGreater(accuracy["tutti"], 95)
         self.assertAlmostEqual(accuracy["tutti"], accuracy["gloo"], delta=1)
-
-
-class Torchrun(unittest.TestCase):
-    def start(self, *arguments):
-        with tempfile.TemporaryDirectory() as folder:
-            script = os.path.join(folder, "script.py")
-            with open(script, "w") as file:
-                file.write("import os, sys\n"  # a line at once: the ranks share the output
-                           "os.write(1, f\"{os.environ['RANK']} of {os.environ['WORLD_SIZE']} {sys.argv[1:]}\\n\".encode())\n")
-            return subprocess.run([*TORCHRUN, *arguments, script, "--nproc-per-node", "7"], capture_output=True, text=True, timeout=100)
-
-    def test_both_spellings(self):
-        for option in ("--nproc-per-node", "--nproc_per_node"):
-            done = self.start(option, "2", "--max-restarts=0")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(sorted(done.stdout.splitlines()), [f"{rank} of 2 ['--nproc-per-node', '7']" for rank in (0, 1)])
-
-    def test_redirections(self):
-        done = self.start("--nproc-per-node", "1", "--tee", "3")
-        self.assertIn("[default0]:0 of 1", done.stdout, done.stderr)
-        done = self.start("--nproc-per-node", "1", "--tee", "7")
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("7 does not match", done.stderr)
 
 
 class Ends(unittest.TestCase):

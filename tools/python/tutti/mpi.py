@@ -11,7 +11,6 @@ from typing import Any
 
 import tutti
 
-
 # What a rank gets when another one does not come.
 _CONSEQUENCES = (tutti.Timeout, tutti.PeerFailed, tutti.Aborted)
 
@@ -58,7 +57,8 @@ def communicator(mpi: Any, **settings: Any) -> tutti.Communicator:
     if mpi.Is_inter():
         raise ValueError("tutti.mpi.communicator: mpi is an intercommunicator: merge it by mpi.Merge()")
     own = mpi.Dup()
-    made = error = place = None
+    made: Any = None
+    error = place = None
     try:
         try:
             unknown = {"rendezvous", "rank", "nranks"} & settings.keys()

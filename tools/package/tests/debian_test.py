@@ -31,7 +31,7 @@ PACKAGES = {
     "tutti-plugin-cuda": ("contrib/libs", ["libtutti0", "tutti-plugins"], ["libc6"], [f"{LIB}/tutti/libtutti-cuda-kernels.so"]),
     "tutti-tools": ("utils", ["libtutti0", "tutti-plugins"], ["libc6"],
                     ["usr/bin/tuttirun", "usr/bin/tutti-*", "usr/share/bash-completion/completions/tutti*", "usr/share/man/man1/tutti*.1.gz",
-                     "usr/share/tutti/launchers/*", "usr/share/tutti/conformance/*"]),
+                     "usr/share/tutti/launchers/*", "usr/share/tutti/conformance/*", f"{LIB}/libtutti-mpitrampoline.so"]),
     "python3-tutti": ("python", ["libtutti0", "tutti-plugins"], ["python3"],
                       [f"{PYTHON}/*.py", f"{PYTHON}/*.pyi", f"{PYTHON}/py.typed", f"{PYTHON}/_core.*.so",
                        "usr/share/doc/python3-tutti/python-examples/*.py"]),

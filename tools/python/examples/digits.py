@@ -6,29 +6,29 @@
 import pathlib
 import sys
 
-import numpy
-
+import numpy.typing
 import tutti
 
 DATA = pathlib.Path(__file__).resolve().parents[3] / "core/examples/train_digits/digits.csv.gz"
+Floats = numpy.typing.NDArray[numpy.floating]
 SHAPES, BATCH, RATE, HELD_OUT = [(64, 40), (40,), (40, 10), (10,)], 24, 0.3, 360
 
 
-def layers():
+def layers() -> "tuple[Floats, list[Floats]]":
     """Weights and biases of 64 pixels -> 40 -> 10 classes, as views of one array: one all_reduce serves all."""
     sizes = [int(numpy.prod(shape)) for shape in SHAPES]
     flat = numpy.zeros(sum(sizes), "f4")
     return flat, [part.reshape(shape) for part, shape in zip(numpy.split(flat, numpy.cumsum(sizes)[:-1]), SHAPES)]
 
 
-def forward(weights, pixels):
+def forward(weights: "list[Floats]", pixels: Floats) -> "tuple[Floats, Floats]":
     hidden = numpy.maximum(pixels @ weights[0] + weights[1], 0)
     scores = hidden @ weights[2] + weights[3]
     odds = numpy.exp(scores - scores.max(1, keepdims=True))
     return hidden, odds / odds.sum(1, keepdims=True)
 
 
-def backward(weights, gradient, pixels, labels):
+def backward(weights: "list[Floats]", gradient: "list[Floats]", pixels: Floats, labels: "numpy.typing.NDArray[numpy.int32]") -> None:
     """Writes the gradient of the mean loss over these samples."""
     hidden, likely = forward(weights, pixels)
     likely = (likely - numpy.eye(10, dtype="f4")[labels]) / len(labels)

@@ -14,7 +14,7 @@ import tutti
 CHUNK = 1 << 20  # numbers in memory at a time
 
 
-def main():
+def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit(f"usage: {sys.argv[0]} NUMBERS.f4, a file of float32 numbers")
     comm = tutti.Communicator()

@@ -163,20 +163,27 @@ tutti_span span(uint32_t first, uint32_t chunks) {
 
 void add_query(py::module_& module) {
   py::class_<sdk::Query>(module, "Query", "What schedule() is asked for: the same query gives the same schedule.")
-      .def_property_readonly("collective", [](const sdk::Query& q) { return collective_name(q.collective); })
-      .def_readonly("nranks", &sdk::Query::n)
-      .def_readonly("rank", &sdk::Query::rank)
-      .def_readonly("root", &sdk::Query::root)
+      .def_property_readonly(
+          "collective", [](const sdk::Query& q) { return collective_name(q.collective); }, "\"all_reduce\".")
+      .def_readonly("nranks", &sdk::Query::n, "The number of ranks.")
+      .def_readonly("rank", &sdk::Query::rank, "The rank whose schedule is asked for.")
+      .def_readonly("root", &sdk::Query::root, "The root's rank; 0 where there is none.")
       .def_readonly("lanes", &sdk::Query::lanes, "How many lanes may be used.")
-      .def_readonly("in_place", &sdk::Query::in_place)
-      .def_readonly("block_bytes", &sdk::Query::block_bytes, "The largest of the size class; 0: not known.")
+      .def_readonly("in_place", &sdk::Query::in_place, "The input lies in the output.")
+      .def_readonly("block_bytes", &sdk::Query::block_bytes,
+                    "A block's bytes: the largest of the size class; 0: not known.")
       .def_property_readonly(
           "parameters", [](const sdk::Query& q) { return std::string(q.parameters); }, "\"4\" of \"bruck:4\".")
       .def_property_readonly(
           "host_of_rank",
           [](const sdk::Query& q) { return std::vector<uint32_t>(q.host_of_rank.begin(), q.host_of_rank.end()); },
           "The number of each rank's host; empty: all on one.")
-      .def_property_readonly("is_root", &sdk::Query::is_root)
+      .def_property_readonly("is_root", &sdk::Query::is_root, "rank == root.")
+      .def("__repr__",
+           [](const sdk::Query& q) {
+             return "<tutti.Query " + std::string(collective_name(q.collective)) + ", rank " + std::to_string(q.rank) +
+                    " of " + std::to_string(q.n) + ">";
+           })
       .def("next", &sdk::Query::next, "places"_a = 1, "The rank so many places behind this one, around the ring.")
       .def("prev", &sdk::Query::prev, "places"_a = 1, "The rank so many places before this one.")
       .def_property_readonly("relative", &sdk::Query::relative, "This rank's distance from the root.")
@@ -184,7 +191,11 @@ void add_query(py::module_& module) {
 }
 
 void add_steps(py::module_& module) {
-  py::class_<tutti_span>(module, "Span", "Consecutive chunks of a buffer.");
+  py::class_<tutti_span>(module, "Span", "Consecutive chunks of a buffer: what IN(), OUT() and SCRATCH() make.")
+      .def("__repr__", [](const tutti_span& s) {
+        const char* const name = s.buffer == TUTTI_BUFFER_IN ? "IN" : s.buffer == TUTTI_BUFFER_OUT ? "OUT" : "SCRATCH";
+        return std::string(name) + "(" + std::to_string(s.first) + ", " + std::to_string(s.chunks) + ")";
+      });
   module.def("IN", span<TUTTI_BUFFER_IN>, "first"_a = 0, "chunks"_a = 1, "Chunks of the input.");
   module.def("OUT", span<TUTTI_BUFFER_OUT>, "first"_a = 0, "chunks"_a = 1, "Chunks of the output.");
   module.def("SCRATCH", span<TUTTI_BUFFER_SCRATCH>, "first"_a = 0, "chunks"_a = 1, "Chunks of scratch.");
@@ -226,13 +237,13 @@ void add_steps(py::module_& module) {
           [](const Lane& l, uint32_t peer, tutti_span src) {
             return l.add([&](sdk::Lane& lane) { return lane.send(peer, src); });
           },
-          "peer"_a, "src"_a)
+          "peer"_a, "src"_a, "Sends the chunks `src` to rank `peer`.")
       .def(
           "recv",
           [](const Lane& l, uint32_t peer, tutti_span dst) {
             return l.add([&](sdk::Lane& lane) { return lane.recv(peer, dst); });
           },
-          "peer"_a, "dst"_a)
+          "peer"_a, "dst"_a, "Receives into the chunks `dst` from rank `peer`.")
       .def(
           "recv_reduce",
           [](const Lane& l, uint32_t peer, tutti_span dst, tutti_span src) {
@@ -244,7 +255,7 @@ void add_steps(py::module_& module) {
           [](const Lane& l, tutti_span dst, tutti_span src) {
             return l.add([&](sdk::Lane& lane) { return lane.copy(dst, src); });
           },
-          "dst"_a, "src"_a)
+          "dst"_a, "src"_a, "Copies chunks of this rank.")
       .def(
           "reduce",
           [](const Lane& l, tutti_span dst, const std::vector<tutti_span>& sources) {
@@ -256,11 +267,13 @@ void add_steps(py::module_& module) {
       .def(
           "signal",
           [](const Lane& l, uint32_t peer) { return l.add([&](sdk::Lane& lane) { return lane.signal(peer); }); },
-          "peer"_a)
+          "peer"_a, "A message without data to rank `peer`.")
       .def(
           "wait", [](const Lane& l, uint32_t peer) { return l.add([&](sdk::Lane& lane) { return lane.wait(peer); }); },
-          "peer"_a)
-      .def("nop", [](const Lane& l) { return l.add([&](sdk::Lane& lane) { return lane.nop(); }); });
+          "peer"_a, "Waits for a signal of rank `peer`.")
+      .def(
+          "nop", [](const Lane& l) { return l.add([&](sdk::Lane& lane) { return lane.nop(); }); },
+          "Does nothing: for after().");
   py::class_<Writer, std::shared_ptr<Writer>>(module, "Schedule", "One rank's schedule, for schedule() to fill.")
       .def(
           "cut_equally", [](Writer& w, uint32_t pieces) { w.live().cut_equally(pieces); }, "pieces"_a,

@@ -63,7 +63,7 @@ Communicator next(const Communicator& self, Make&& make) {
   return {{std::make_shared<State>(made, tutti_comm_name(made))}};
 }
 
-std::optional<Communicator> split(const Communicator& self, std::optional<uint32_t> color, int64_t key,
+std::optional<Communicator> split(const Communicator& self, const std::optional<Number>& color, int64_t key,
                                   const std::string& by, const std::optional<std::string>& name,
                                   std::optional<double> timeout) {
   const std::pair<const char*, uint32_t> ways[] = {{"color", TUTTI_SPLIT_BY_COLOR},
@@ -76,7 +76,10 @@ std::optional<Communicator> split(const Communicator& self, std::optional<uint32
   tutti_split how{};
   how.struct_size = sizeof how;
   how.by = way->second;
-  how.color = color.value_or(TUTTI_NO_COLOR);
+  how.color = TUTTI_NO_COLOR;
+  if (color)
+    how.color = static_cast<uint32_t>(
+        color->value("split", "color", "a whole number from 0 up, or None for no part", TUTTI_NO_COLOR - 1));
   how.key = key;
   how.name = name ? name->c_str() : nullptr;
   how.timeout_ns = nanoseconds("split", timeout);
@@ -142,7 +145,9 @@ uint32_t collective_of(const std::string& name) {
   throw py::value_error("explain: there is no collective \"" + name + "\"");
 }
 
-std::string explain(const Communicator& self, const std::string& collective, uint64_t count, const std::string& dtype) {
+std::string explain(const Communicator& self, const std::string& collective, const Number& elements,
+                    const std::string& dtype) {
+  const uint64_t count = elements.value("explain", "count");
   const uint32_t type = dtype_of_text(dtype);
   if (!type) throw py::value_error("explain: there is no data type \"" + dtype + "\"");
   const uint32_t c = collective_of(collective);
@@ -151,39 +156,39 @@ std::string explain(const Communicator& self, const std::string& collective, uin
   });
 }
 
-tutti_host_facts host(const Communicator& self, std::optional<uint32_t> rank) {
+tutti_host_facts host(const Communicator& self, const std::optional<Number>& rank) {
   tutti_comm* const comm = self.state->handle();
   tutti_host_facts facts{};
   facts.struct_size = sizeof facts;
-  const tutti_status status = tutti_comm_host(comm, rank.value_or(tutti_comm_rank(comm)), &facts);
+  const tutti_status status = tutti_comm_host(comm, rank ? rank->rank("host", "rank") : tutti_comm_rank(comm), &facts);
   check(status, tutti_comm_error(comm));
   return facts;
 }
 
-tutti_envelope envelope_of(std::optional<uint32_t> peer, std::optional<uint32_t> tag) {
+tutti_envelope envelope_of(const char* call, const std::optional<Number>& peer, const std::optional<Number>& tag) {
   tutti_envelope envelope{};
   envelope.struct_size = sizeof envelope;
   if (!peer) envelope.flags |= TUTTI_ANY_PEER;
   if (!tag) envelope.flags |= TUTTI_ANY_TAG;
-  envelope.peer = peer.value_or(0);
-  envelope.tag = tag.value_or(0);
+  if (peer) envelope.peer = peer->rank(call, "peer");
+  if (tag) envelope.tag = tag->of_32_bits(call, "tag");
   return envelope;
 }
 
-std::optional<tutti_envelope> probe(const Communicator& self, std::optional<uint32_t> peer, std::optional<uint32_t> tag,
-                                    std::optional<double> timeout) {
-  tutti_envelope envelope = envelope_of(peer, tag);
+std::optional<tutti_envelope> probe(const Communicator& self, const std::optional<Number>& peer,
+                                    const std::optional<Number>& tag, std::optional<double> timeout) {
+  tutti_envelope envelope = envelope_of("probe", peer, tag);
   const uint64_t limit = !timeout ? UINT64_MAX : *timeout == 0 ? 0 : nanoseconds("probe", timeout);
   const tutti_status status = self.state->use([&](tutti_comm* comm) { return tutti_probe(comm, &envelope, limit); });
   return status == TUTTI_OK ? std::optional(envelope) : std::nullopt;
 }
 
-tutti_envelope receive_any(const Communicator& self, py::object data, std::optional<uint32_t> peer,
-                           std::optional<uint32_t> tag) {
-  const Data out(data, "receive_any", "data", true, 0);
-  tutti_envelope envelope = envelope_of(peer, tag);
+tutti_envelope receive_any(const Communicator& self, const py::object& data, const std::optional<Number>& peer,
+                           const std::optional<Number>& tag) {
+  const Data out(data, "receive_any", "data", true, 0, Elements::any);
+  tutti_envelope envelope = envelope_of("receive_any", peer, tag);
   self.state->use([&](tutti_comm* comm) {
-    return tutti_receive_any(comm, out.address(), out.count(), out.dtype(), &envelope, nullptr, nullptr);
+    return tutti_receive_any(comm, out.address(), out.units(out.count()), out.dtype(), &envelope, nullptr, nullptr);
   });
   return envelope;
 }
@@ -211,9 +216,9 @@ void add_facts(py::class_<Communicator, Calls>& type) {
       .def_property_readonly(
           "nranks", [](const Communicator& c) { return c.state->nranks; }, "The number of ranks.")
       .def_property_readonly(
-          "name", [](const Communicator& c) { return c.state->name(); }, "For messages.")
+          "name", [](const Communicator& c) { return c.state->name(); }, "Its name in messages.")
       .def_property_readonly(
-          "closed", [](const Communicator& c) { return !c.state->is_open(); }, "After close().")
+          "closed", [](const Communicator& c) { return !c.state->is_open(); }, "True after close().")
       .def_property_readonly(
           "device", [](const Communicator& c) { return text_of(c, tutti_comm_device); },
           "The device that it is bound to, \"cuda:1\"; \"none\".")
@@ -227,19 +232,29 @@ void add_facts(py::class_<Communicator, Calls>& type) {
       .def_property_readonly(
           "lost", [](const Communicator& c) { return rows<uint32_t>(c, tutti_comm_lost); },
           "The ranks known to be lost. Any thread.")
-      .def("services", services, "How each kind of call was served: algorithm, transports, calls, bytes, seconds.")
-      .def("traffic", traffic, "Bytes moved with each peer.")
-      .def("host", host, "rank"_a = py::none(), "Where a rank is (this one): its host, and its number there.")
+      .def("services", services,
+           "How each kind of call was served, a dict each: collective, algorithm, transports, calls, bytes, seconds.")
+      .def("traffic", traffic,
+           "The bytes moved with each peer, a dict for each of its transports: transport, peer, sent_bytes, "
+           "received_bytes.")
+      .def("host", host, "rank"_a = py::none(),
+           "Where a rank is (None: this one): its host, and its number there. Raises InvalidArgument for a rank that "
+           "there "
+           "is not.")
       .def(
           "topology", [](const Communicator& c) { return text_of(c, tutti_comm_topology); },
           "Ranks, hosts, devices, and the transport of each pair, as text.")
-      .def("explain", explain, "collective"_a, "count"_a, "dtype"_a = "float32",
-           "The algorithms for a call of so many elements, with their predicted times, as text.")
+      .def(
+          "explain", explain, "collective"_a, "count"_a, "dtype"_a = "float32",
+          "The algorithms for a call of `count` elements of type `dtype`, with their predicted times, as text. Raises\n"
+          "ValueError for an unknown collective or type.")
       .def("__repr__", [](const Communicator& c) {
-        if (!c.state->is_open()) return "<tutti.Communicator \"" + c.state->name() + "\", closed>";
-        return "<tutti.Communicator \"" + c.state->name() + "\", rank " +
-               std::to_string(c.state->rank) + " of " +
-               std::to_string(c.state->nranks) + ">";
+        const bool open = c.state->is_open(), broken = open && tutti_comm_async_error(c.state->handle()) < 0;
+        return "<tutti.Communicator \"" + c.state->name() + "\", rank " + std::to_string(c.state->rank) + " of " +
+               std::to_string(c.state->nranks) +
+               (broken ? ", broken>"
+                : open ? ">"
+                       : ", closed>");
       });
 }
 
@@ -268,7 +283,7 @@ void add_own_operators(py::class_<Communicator, Calls>& type) {
 void add_membership(py::class_<Communicator, Calls>& type) {
   type.def(
           "abort", [](const Communicator& c, const std::string& reason) { c.state->abort(reason); }, "reason"_a,
-          "Ends every operation of all ranks. Any thread.")
+          "Ends every operation of all ranks: they raise Aborted with the reason. Any thread.")
       .def(
           "revoke",
           [](const Communicator& c, const std::string& reason) {
@@ -276,19 +291,22 @@ void add_membership(py::class_<Communicator, Calls>& type) {
             const py::gil_scoped_release unlocked;  // an operator's function may want it
             tutti_comm_revoke(comm, reason.c_str());
           },
-          "reason"_a, "The same, when all ranks are to go on by shrink(). Any thread.")
+          "reason"_a, "As abort(), when all ranks are to go on by shrink(). Any thread.")
       .def("probe", &probe, "peer"_a = py::none(), "tag"_a = py::none(), "timeout"_a = 0.0,
            "The message that has come and that a receive from this peer with this tag would meet; None: any. It stays "
            "where it is. Waits at most `timeout` seconds, then returns None; timeout=None waits until one comes.")
       .def("receive_any", &receive_any, "data"_a, "peer"_a = py::none(), "tag"_a = py::none(),
-           "Receives into `data` from any rank, or with any tag: None. The message must be as long as `data`: probe() "
-           "tells. Returns which it was.")
+           "Receives into `data` from any rank, or with any tag: None. The message must have as many bytes as `data`: "
+           "probe()\n"
+           "tells. Returns which it was. `data` is as for receive(). Raises Mismatch for another length.")
       .def(
           "split", &split, "color"_a = 0, "key"_a = 0, py::kw_only(), "by"_a = "color", "name"_a = py::none(),
           "timeout"_a = py::none(),
           "The communicator of this rank's part: the ranks of its color, in the order of `key` and then of their rank. "
           "None: it is in no part, by color=None, or since nothing tells its NUMA node or device. `by`: \"color\", "
-          "\"host\", \"numa\" or \"device\", and then by color. Parts and parent are closed in any order. Collective.")
+          "\"host\", \"numa\" or \"device\", and then by color. `timeout`: seconds, for the part. Parts and parent are "
+          "closed "
+          "in any order. Collective.")
       .def(
           "duplicate",
           [](const Communicator& c) {
@@ -300,7 +318,7 @@ void add_membership(py::class_<Communicator, Calls>& type) {
           [](const Communicator& c) {
             return next(c, [](tutti_comm* comm, tutti_comm** made) { return tutti_comm_shrink(comm, nullptr, made); });
           },
-          "A communicator of the surviving ranks; collective over them.")
+          "A communicator of the surviving ranks, in their order; collective over them. This one stays to be closed.")
       .def(
           "invite",
           [](const Communicator& c) {
@@ -311,13 +329,17 @@ void add_membership(py::class_<Communicator, Calls>& type) {
           "The id by which processes join() while all ranks grow(). It holds a secret. Collective.")
       .def(
           "grow",
-          [](const Communicator& c, const std::string& text, uint32_t newcomers) {
+          [](const Communicator& c, const std::string& text, const Number& more) {
             const tutti_unique_id id = id_of(text);
+            const uint32_t newcomers = more.of_32_bits("grow", "newcomers");
             return next(c, [&](tutti_comm* comm, tutti_comm** made) {
               return tutti_comm_grow(comm, &id, newcomers, nullptr, made);
             });
           },
-          "id"_a, "newcomers"_a, "A communicator with so many processes more, which join(id). Collective.")
+          "id"_a, "newcomers"_a,
+          "A communicator with `newcomers` processes more, behind the ranks of this one. They join(id). Collective. "
+          "Raises\n"
+          "Timeout where they do not come.")
       .def_static(
           "join",
           [](const std::string& id, const std::string& name) {
@@ -327,17 +349,21 @@ void add_membership(py::class_<Communicator, Calls>& type) {
             settings.flags = TUTTI_COMM_JOIN;
             return create(settings);
           },
-          "id"_a, py::kw_only(), "name"_a = "world", "Joins the ranks that grow(): the communicator that they get.")
+          "id"_a, py::kw_only(), "name"_a = "world",
+          "Joins the ranks that grow(): the communicator that they get. `id`: what invite() returned there.")
       .def(
           "register", &make_window, "data"_a, py::kw_only(), "zero_copy"_a = false, "timeout"_a = py::none(),
           "stream"_a = 0,
           "A Window of the memory of `data`, which all ranks register together, with as many bytes; collective. Other\n"
           "processes of the host read device memory of a window in place; transports get host memory of one "
           "registered\n"
-          "once. zero_copy: raise NotSupported where it would be staged.")
+          "once. `data` is an array as for broadcast(), and is kept until the window is closed. zero_copy: raise "
+          "NotSupported where\n"
+          "it would be staged. `timeout`: seconds to wait for the other ranks; None: the communicator's.")
       .def(
           "close", [](const Communicator& c) { c.state->close(); },
-          "Ends the communicator when all ranks have come to it; collective. Requests end. Raises what has gone wrong that no call\n"
+          "Ends the communicator when all ranks have come to it; collective. Requests end. Raises what has gone wrong "
+          "that no call\n"
           "has raised: a rank that does not come, calls that differ.")
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__", [](const Communicator& c, const py::object& kind, const py::object& value, const py::object&) {
@@ -360,6 +386,8 @@ constexpr const char* communicator_help =
     "algorithms       \"all_reduce:ring;all_gather:^bruck\"\n"
     "check_calls      compare the calls of all ranks before each collective\n"
     "progress_thread  a thread advances requests\n\n"
+    "Raises ValueError for arguments that cannot be, NotFound for an unknown transport or algorithm, and Timeout or\n"
+    "PeerFailed where the ranks do not meet.\n\n"
     "One thread at a time uses it. As a context manager it ends at the end of the block: for all ranks at once where "
     "an\n"
     "exception leaves the block, else when all have come there. A communicator that is open when the program ends is\n"
@@ -372,36 +400,47 @@ void add_communicator(py::module_& module) {
       .def_readonly("host", &tutti_host_facts::host, "The host's number, in the order of the hosts' first ranks.")
       .def_readonly("hosts", &tutti_host_facts::hosts, "How many hosts the communicator's ranks are on.")
       .def_readonly("local_rank", &tutti_host_facts::local_rank, "The rank's number among those of its host.")
-      .def_readonly("local_nranks", &tutti_host_facts::local_nranks, "How many of the ranks are on its host.");
+      .def_readonly("local_nranks", &tutti_host_facts::local_nranks, "How many of the ranks are on its host.")
+      .def("__repr__", [](const tutti_host_facts& h) {
+        return "<tutti.Host " + std::to_string(h.host) + " of " + std::to_string(h.hosts) + ", local rank " +
+               std::to_string(h.local_rank) + " of " + std::to_string(h.local_nranks) + ">";
+      });
   py::class_<tutti_envelope>(module, "Envelope", "A message that has come.")
       .def_readonly("peer", &tutti_envelope::peer, "The rank that sent it.")
       .def_readonly("tag", &tutti_envelope::tag, "Its tag.")
-      .def_readonly("bytes", &tutti_envelope::bytes, "Its length.");
+      .def_readonly("bytes", &tutti_envelope::bytes, "Its length.")
+      .def("__repr__", [](const tutti_envelope& e) {
+        return "<tutti.Envelope from rank " + std::to_string(e.peer) + ", tag " + std::to_string(e.tag) + ", " +
+               std::to_string(e.bytes) + " bytes>";
+      });
   py::class_<Communicator, Calls> type(module, "Communicator", communicator_help);
-  type.def(
-      py::init([](std::optional<std::string> rendezvous, std::optional<uint32_t> rank, std::optional<uint32_t> nranks,
-                  std::string name, std::optional<std::string> device, std::optional<std::string> transports,
-                  std::optional<std::string> algorithms, std::optional<double> timeout,
-                  std::optional<double> connect_timeout, bool check_calls, bool progress_thread) {
-        if (rank.has_value() != nranks.has_value())
-          throw py::value_error("Communicator: rank and nranks belong together: give both or none");
-        if (nranks && *nranks == 0) throw py::value_error("Communicator: nranks is 0: expected at least 1");
-        uint32_t flags = 0;
-        if (check_calls) flags |= TUTTI_COMM_CHECK_CALLS;
-        if (progress_thread) flags |= TUTTI_COMM_PROGRESS_THREAD;
-        return create({std::move(rendezvous), std::move(device), std::move(transports), std::move(algorithms),
-                       std::move(name), timeout, connect_timeout, rank.value_or(0), nranks.value_or(0), flags});
-      }),
-      "rendezvous"_a = py::none(), "rank"_a = py::none(), "nranks"_a = py::none(), py::kw_only(), "name"_a = "world",
-      "device"_a = py::none(), "transports"_a = py::none(), "algorithms"_a = py::none(), "timeout"_a = py::none(),
-      "connect_timeout"_a = py::none(), "check_calls"_a = false, "progress_thread"_a = false);
+  type.def(py::init([](std::optional<std::string> rendezvous, const std::optional<Number>& rank,
+                       const std::optional<Number>& nranks, std::string name, std::optional<std::string> device,
+                       std::optional<std::string> transports, std::optional<std::string> algorithms,
+                       std::optional<double> timeout, std::optional<double> connect_timeout, bool check_calls,
+                       bool progress_thread) {
+             if (rank.has_value() != nranks.has_value())
+               throw py::value_error("Communicator: rank and nranks belong together: give both or none");
+             const uint32_t own = rank ? rank->rank("Communicator", "rank") : 0;
+             const uint32_t all = nranks ? nranks->of_32_bits("Communicator", "nranks") : 0;
+             if (nranks && all == 0) throw py::value_error("Communicator: nranks is 0: expected at least 1");
+             uint32_t flags = 0;
+             if (check_calls) flags |= TUTTI_COMM_CHECK_CALLS;
+             if (progress_thread) flags |= TUTTI_COMM_PROGRESS_THREAD;
+             return create({std::move(rendezvous), std::move(device), std::move(transports), std::move(algorithms),
+                            std::move(name), timeout, connect_timeout, own, all, flags});
+           }),
+           "rendezvous"_a = py::none(), "rank"_a = py::none(), "nranks"_a = py::none(), py::kw_only(),
+           "name"_a = "world", "device"_a = py::none(), "transports"_a = py::none(), "algorithms"_a = py::none(),
+           "timeout"_a = py::none(), "connect_timeout"_a = py::none(), "check_calls"_a = false,
+           "progress_thread"_a = false);
   add_facts(type);
   add_own_operators(type);
   add_membership(type);
   module.def("unique_id", make_id,
              "An address and a secret for Communicator(rendezvous=...), to be handed to all ranks. Rank 0 is in this "
              "process.");
-  module.def("_close_all", &State::close_all, "reason"_a = py::none());
+  module.def("_close_all", &State::close_all, "reason"_a = py::none(), "Closes all communicators, at the end.");
 }
 
 }  // namespace tutti::python

@@ -44,8 +44,8 @@ void add_errors(py::module_& module) {
   if (!error) throw py::error_already_set();
   module.attr("Error") = py::reinterpret_borrow<py::object>(error);
   for (Kind& kind : kinds) {
-    const py::tuple bases = kind.also ? py::tuple(py::make_tuple(py::handle(error), py::handle(*kind.also)))
-                                      : py::tuple(py::make_tuple(py::handle(error)));
+    py::tuple bases = py::make_tuple(py::handle(error));
+    if (kind.also) bases = py::make_tuple(py::handle(error), py::handle(*kind.also));
     kind.type = PyErr_NewExceptionWithDoc((std::string("tutti.") + kind.name).c_str(), kind.help, bases.ptr(), nullptr);
     if (!kind.type) throw py::error_already_set();
     module.attr(kind.name) = py::reinterpret_borrow<py::object>(kind.type);

@@ -19,9 +19,9 @@ namespace py = pybind11;
 // Memory that transports address directly.
 class Memory {
  public:
-  explicit Memory(uint64_t bytes) : bytes_(bytes) {
-    tutti::python::check(tutti_mem_alloc(bytes, &address_),
-                         ("Memory: no " + std::to_string(bytes) + " bytes can be had").c_str());
+  explicit Memory(const tutti::python::Number& bytes) : bytes_(bytes.value("Memory", "bytes")) {
+    tutti::python::check(tutti_mem_alloc(bytes_, &address_),
+                         ("Memory: no " + std::to_string(bytes_) + " bytes can be had").c_str());
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -60,9 +60,11 @@ PYBIND11_MODULE(_core, module) {
   py::class_<Memory>(
       module, "Memory", py::buffer_protocol(),
       "Zeroed bytes that transports address directly (shared memory between processes of a host), for buffers of\n"
-      "large collectives: numpy.frombuffer(tutti.Memory(bytes), dtype=...).")
-      .def(py::init<uint64_t>(), py::arg("bytes"))
+      "large collectives: numpy.frombuffer(tutti.Memory(bytes), dtype=...). An array made of it keeps it. Raises\n"
+      "NoResources where there is not so much.")
+      .def(py::init<const tutti::python::Number&>(), py::arg("bytes"))
       .def_buffer(&Memory::view)
-      .def("__len__", &Memory::bytes);
+      .def("__len__", &Memory::bytes, "Its bytes.")
+      .def("__repr__", [](const Memory& m) { return "<tutti.Memory of " + std::to_string(m.bytes()) + " bytes>"; });
   module.attr("__version__") = tutti_version();
 }

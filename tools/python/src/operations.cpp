@@ -8,12 +8,15 @@
 #include <cmath>
 #include <string>
 
+#include "help.hpp"
 #include "operators.hpp"
 
 namespace tutti::python {
 namespace {
 
 namespace py = pybind11;
+
+using Counts = std::vector<Number>;
 
 // The arguments of one call.
 class Arguments {
@@ -30,27 +33,28 @@ class Arguments {
   uint32_t nranks() const { return nranks_; }
   bool is(uint32_t root) const { return rank_ == root; }
 
-  // `given`: a name, or an Operator of this communicator.
-  uint32_t op(const State& state, py::handle given) const {
-    if (py::isinstance<Operator>(given)) return given.cast<const Operator&>().number(state, call_);
-    if (!py::isinstance<py::str>(given))
-      throw py::type_error(text() + "op is of type " + std::string(py::str(py::type::of(given).attr("__name__"))) +
-                           ": expected a name, or what Communicator.operator() made");
-    const auto name = given.cast<std::string>();
-    if (const uint32_t op = op_from_name(name)) return op;
-    std::string known;
-    for (const uint32_t op : all_ops()) known += std::string(known.empty() ? "\"" : ", \"") + op_name(op) + "\"";
-    throw py::value_error(text() + "op is \"" + name + "\": expected " + known);
+  const char* call() const { return call_; }
+
+  // `given`: a name, or an Operator of this communicator. A sum of bools is "any", and a product "all".
+  uint32_t op(const State& state, py::handle given, const Data& data) const {
+    const uint32_t op = operator_of(state, given);
+    if (data.dtype() != TUTTI_BOOL) return op;
+    const bool either = op == TUTTI_SUM || op == TUTTI_MAX, both = op == TUTTI_PROD || op == TUTTI_MIN;
+    return either ? uint32_t{TUTTI_LOR} : both ? uint32_t{TUTTI_LAND} : op;
   }
+  uint32_t rank(const char* name, const Number& given) const { return given.rank(call_, name); }
   // The elements of an argument; none for None where it `may_be_absent`.
   Data take(py::handle object, const char* argument, bool written, bool may_be_absent = false) const {
-    if (object.is_none() && may_be_absent) return {};
-    return Data(object, call_, argument, written, reinterpret_cast<uintptr_t>(options_.stream));
+    return taken(object, argument, written, may_be_absent, Elements::any);
   }
+  // The same for a call with an operator.
+  Data take_numbers(py::handle object, const char* argument, bool written, bool may_be_absent = false) const {
+    return taken(object, argument, written, may_be_absent, Elements::numbers);
+  }
+
   void same_type(const char* one, const Data& data, const char* other, const Data& out) const {
-    if (data.dtype() != out.dtype())
-      throw py::value_error(text() + one + " is " + dtype_text(data.dtype()) + " and " + other + " is " +
-                            dtype_text(out.dtype()));
+    if (!data.has_type_of(out))
+      throw py::value_error(text() + one + " is " + data.type() + " and " + other + " is " + out.type());
   }
   // One block of `data` for each of `blocks` in `out`.
   void fit(const char* smaller, const Data& data, const char* larger, const Data& out, uint32_t blocks) const {
@@ -69,15 +73,31 @@ class Arguments {
   }
 
   // The argument has as many elements as this rank's block.
-  void fit_own(const char* argument, const Data& data, const std::vector<uint64_t>& counts) const {
-    if (data.count() != counts.at(rank_))
+  void fit_own(const char* argument, const Data& data, const Counts& counts) const {
+    const uint64_t own = counts.at(rank_).value(call_, "counts");
+    if (data.count() != own)
       throw py::value_error(text() + argument + " has " + std::to_string(data.count()) + " elements: expected " +
-                            std::to_string(counts[rank_]) + ", which is counts[" + std::to_string(rank_) +
-                            "], this rank's own");
+                            std::to_string(own) + ", which is counts[" + std::to_string(rank_) + "], this rank's own");
   }
   std::string text() const { return std::string(call_) + ": "; }
 
  private:
+  uint32_t operator_of(const State& state, py::handle given) const {
+    if (py::isinstance<Operator>(given)) return given.cast<const Operator&>().number(state, call_);
+    if (!py::isinstance<py::str>(given))
+      throw py::type_error(text() + "op is of type " + std::string(py::str(py::type::of(given).attr("__name__"))) +
+                           ": expected a name, or what Communicator.operator() made");
+    const auto name = given.cast<std::string>();
+    if (const uint32_t op = op_from_name(name)) return op;
+    std::string known;
+    for (const uint32_t op : all_ops()) known += std::string(known.empty() ? "\"" : ", \"") + op_name(op) + "\"";
+    throw py::value_error(text() + "op is \"" + name + "\": expected " + known);
+  }
+  Data taken(py::handle object, const char* argument, bool written, bool may_be_absent, Elements elements) const {
+    if (object.is_none() && may_be_absent) return {};
+    return Data(object, call_, argument, written, reinterpret_cast<uintptr_t>(options_.stream), elements);
+  }
+
   const char* call_;
   uint32_t nranks_, rank_ = 0;
   tutti_options options_{};
@@ -87,9 +107,10 @@ class Arguments {
 struct Blocks {
   Blocks() = default;
   // `counts_name`: of the argument that has them.
-  Blocks(const Arguments& a, const char* argument, const Data& data, const char* counts_name,
-         std::vector<uint64_t> of_each, const std::optional<std::vector<uint64_t>>& begins)
-      : counts(std::move(of_each)), displacements(begins.value_or(std::vector<uint64_t>())) {
+  Blocks(const Arguments& a, const char* argument, const Data& data, const char* counts_name, const Counts& of_each,
+         const std::optional<Counts>& begins) {
+    for (const Number& one : of_each) counts.push_back(one.value(a.call(), counts_name));
+    for (const Number& one : begins.value_or(Counts())) displacements.push_back(one.value(a.call(), "a displacement"));
     const auto require = [&](const std::string& name, size_t size) {
       if (size != a.nranks())
         throw py::value_error(a.text() + name + " has " + std::to_string(size) + " entries: expected " +
@@ -106,60 +127,23 @@ struct Blocks {
                               std::to_string(counts[r]) + " from element " + std::to_string(begin) + " on");
       next = begin + counts[r];
     }
+    for (uint64_t& one : counts) one = data.units(one);
+    for (uint64_t& one : displacements) one = data.units(one);
   }
   const uint64_t* begins() const { return displacements.empty() ? nullptr : displacements.data(); }
 
   std::vector<uint64_t> counts, displacements;
 };
 
-constexpr const char* all_gather_v_help =
-    "As all_gather, with blocks of different sizes: rank r gives counts[r] elements, which begin at displacements[r]\n"
-    "of `out`; None: one block after another. All ranks pass the same counts.";
-constexpr const char* reduce_scatter_v_help =
-    "As reduce_scatter, with blocks of different sizes: rank r gets counts[r] elements. All ranks pass the same "
-    "counts.";
-constexpr const char* all_to_all_v_help =
-    "As all_to_all, with blocks of different sizes: rank r gets in_counts[r] elements of `data`, and out_counts[r]\n"
-    "come from it.";
-constexpr const char* gather_v_help =
-    "As gather, with blocks of different sizes. `out`, `counts` and `displacements` are those of the root.";
-constexpr const char* scatter_v_help =
-    "As scatter, with blocks of different sizes. `data`, `counts` and `displacements` are those of the root.";
-constexpr const char* broadcast_help = "Gives every rank the elements of `data` at `root`.";
-constexpr const char* reduce_help =
-    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\", \"band\" ... \"maxloc\", an "
-    "Operator) into `out` of `root`; None: "
-    "into the\n"
-    "root's `data`.";
-constexpr const char* all_reduce_help =
-    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\", \"band\" ... \"maxloc\", an "
-    "Operator) into `out` of every rank; "
-    "None: into `data`.";
-constexpr const char* gather_help =
-    "Puts `data` of all ranks, in order of rank, into `out` of `root`, which has nranks times as many elements. Other "
-    "ranks\n"
-    "need no `out`.";
-constexpr const char* all_gather_help =
-    "Puts `data` of all ranks, in order of rank, into `out` of every rank, which has nranks times as many elements.";
-constexpr const char* scatter_help =
-    "Gives each rank its block of `data` of `root`, in `out`: `data` has nranks times as many elements. Other ranks "
-    "pass None.";
-constexpr const char* reduce_scatter_help =
-    "Reduces `data` of all ranks, nranks blocks, by `op`, and gives each rank its block of the result in `out`.";
-constexpr const char* scan_help =
-    "Reduces `data` of ranks 0 to r by `op`, in their order, into `out` of rank r, or into its `data` without `out`.";
-constexpr const char* exclusive_scan_help =
-    "As scan, over ranks 0 to r-1. Rank 0 has no result: its `out` or `data` stays as it is.";
-constexpr const char* all_to_all_help =
-    "Sends block r of `data` to rank r, and puts the block that comes from rank r into block r of `out`.";
-constexpr const char* barrier_help = "Returns when all ranks have called it.";
-constexpr const char* send_help = "Sends `data` to rank `peer`, for a receive with the same tag.";
-constexpr const char* receive_help = "Receives into `data` what rank `peer` sends with the same tag: as many bytes.";
-constexpr const char* exchange_help =
-    "Carries out a list of Send and Receive together, so that none waits for another.";
-
 // A message of a group.
 struct Message {
+  Message(const char* kind, py::object elements, const Number& other, const Number& label, uint32_t way)
+      : call(kind),
+        data(std::move(elements)),
+        peer(other.rank(kind, "peer")),
+        tag(label.of_32_bits(kind, "tag")),
+        direction(way) {}
+  const char* call;
   py::object data;
   uint32_t peer, tag, direction;
 };
@@ -168,11 +152,12 @@ struct Message {
 template <typename Face, typename Function, typename... More>
 auto collective(const Face& face, const Arguments& arguments, Data in, Data out, uint64_t count, Function* function,
                 More... more) {
-  const uint32_t dtype = in.dtype() ? in.dtype() : out.dtype();
-  const auto run = [=, from = in.address(), to = out.address()](tutti_comm* comm, tutti_request** request) {
-    return function(comm, from, to, count, dtype, more..., arguments.options(), request);
+  const Data& one = in.is_absent() ? out : in;
+  const auto run = [=, from = in.address(), to = out.address(), dtype = one.dtype(), units = one.units(count)](
+                       tutti_comm* comm, tutti_request** request) {
+    return function(comm, from, to, units, dtype, more..., arguments.options(), request);
   };
-  return face.run(run, {std::move(in), std::move(out)});
+  return face.run(arguments.call(), run, {std::move(in), std::move(out)});
 }
 
 template <typename Face, typename Class>
@@ -180,52 +165,55 @@ void add_reductions(Class& face) {
   using namespace py::literals;
   face.def(
       "reduce",
-      [](const Face& f, py::object data, py::object out, uint32_t root, const py::object& op, uintptr_t stream) {
+      [](const Face& f, py::object data, py::object out, const Number& of, const py::object& op, uintptr_t stream) {
         const Arguments a(f, "reduce", stream);
-        const uint32_t code = a.op(*f.state, op);
+        const uint32_t root = a.rank("root", of);
         const bool into_data = out.is_none() && a.is(root);
-        const Data in = a.take(data, "data", into_data), to = into_data ? in : a.take(out, "out", true, true);
+        const Data in = a.take_numbers(data, "data", into_data),
+                   to = into_data ? in : a.take_numbers(out, "out", true, true);
         if (a.is(root)) a.fit("data", in, "out", to, 1);
-        return collective(f, a, in, to, in.count(), tutti_reduce, code, root);
+        return collective(f, a, in, to, in.count(), tutti_reduce, a.op(*f.state, op, in), root);
       },
-      "data"_a, "out"_a = py::none(), "root"_a = 0, "op"_a = "sum", py::kw_only(), "stream"_a = 0, reduce_help);
+      "data"_a, "out"_a = py::none(), "root"_a = 0, "op"_a = "sum", py::kw_only(), "stream"_a = 0,
+      help::reduces(help::reduce).c_str());
   face.def(
       "all_reduce",
       [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
         const Arguments a(f, "all_reduce", stream);
-        const uint32_t code = a.op(*f.state, op);
-        const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
+        const Data in = a.take_numbers(data, "data", out.is_none()),
+                   to = out.is_none() ? in : a.take_numbers(out, "out", true);
         a.fit("data", in, "out", to, 1);
-        return collective(f, a, in, to, in.count(), tutti_all_reduce, code);
+        return collective(f, a, in, to, in.count(), tutti_all_reduce, a.op(*f.state, op, in));
       },
-      "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0, all_reduce_help);
+      "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0,
+      help::reduces(help::all_reduce).c_str());
   face.def(
       "reduce_scatter",
       [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
         const Arguments a(f, "reduce_scatter", stream);
-        const uint32_t code = a.op(*f.state, op);
-        const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
+        const Data in = a.take_numbers(data, "data", false), to = a.take_numbers(out, "out", true);
         a.fit("out", to, "data", in, a.nranks());
-        return collective(f, a, in, to, to.count(), tutti_reduce_scatter, code);
+        return collective(f, a, in, to, to.count(), tutti_reduce_scatter, a.op(*f.state, op, in));
       },
-      "data"_a, "out"_a, "op"_a = "sum", py::kw_only(), "stream"_a = 0, reduce_scatter_help);
+      "data"_a, "out"_a, "op"_a = "sum", py::kw_only(), "stream"_a = 0, help::reduces(help::reduce_scatter).c_str());
   struct Scan {
     const char* name;
     decltype(&tutti_scan) call;
     const char* help;
   };
   for (const Scan& scan :
-       {Scan{"scan", tutti_scan, scan_help}, Scan{"exclusive_scan", tutti_exclusive_scan, exclusive_scan_help}})
+       {Scan{"scan", tutti_scan, help::scan}, Scan{"exclusive_scan", tutti_exclusive_scan, help::exclusive_scan}})
     face.def(
         scan.name,
         [scan](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
           const Arguments a(f, scan.name, stream);
-          const uint32_t code = a.op(*f.state, op);
-          const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
+          const Data in = a.take_numbers(data, "data", out.is_none()),
+                     to = out.is_none() ? in : a.take_numbers(out, "out", true);
           a.fit("data", in, "out", to, 1);
-          return collective(f, a, in, to, in.count(), scan.call, code);
+          return collective(f, a, in, to, in.count(), scan.call, a.op(*f.state, op, in));
         },
-        "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0, scan.help);
+        "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0,
+        help::reduces(scan.help).c_str());
 }
 
 template <typename Face, typename Class>
@@ -233,21 +221,23 @@ void add_copies(Class& face) {
   using namespace py::literals;
   face.def(
       "broadcast",
-      [](const Face& f, py::object data, uint32_t root, uintptr_t stream) {
+      [](const Face& f, py::object data, const Number& of, uintptr_t stream) {
         const Arguments a(f, "broadcast", stream);
+        const uint32_t root = a.rank("root", of);
         const Data all = a.take(data, "data", !a.is(root));
         return collective(f, a, all, all, all.count(), tutti_broadcast, root);
       },
-      "data"_a, "root"_a = 0, py::kw_only(), "stream"_a = 0, broadcast_help);
+      "data"_a, "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::broadcast).c_str());
   face.def(
       "gather",
-      [](const Face& f, py::object data, py::object out, uint32_t root, uintptr_t stream) {
+      [](const Face& f, py::object data, py::object out, const Number& of, uintptr_t stream) {
         const Arguments a(f, "gather", stream);
+        const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
         if (a.is(root)) a.fit("data", in, "out", to, a.nranks());
         return collective(f, a, in, to, in.count(), tutti_gather, root);
       },
-      "data"_a, "out"_a = py::none(), "root"_a = 0, py::kw_only(), "stream"_a = 0, gather_help);
+      "data"_a, "out"_a = py::none(), "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::gather).c_str());
   face.def(
       "all_gather",
       [](const Face& f, py::object data, py::object out, uintptr_t stream) {
@@ -256,16 +246,17 @@ void add_copies(Class& face) {
         a.fit("data", in, "out", to, a.nranks());
         return collective(f, a, in, to, in.count(), tutti_all_gather);
       },
-      "data"_a, "out"_a, py::kw_only(), "stream"_a = 0, all_gather_help);
+      "data"_a, "out"_a, py::kw_only(), "stream"_a = 0, help::moves(help::all_gather).c_str());
   face.def(
       "scatter",
-      [](const Face& f, py::object data, py::object out, uint32_t root, uintptr_t stream) {
+      [](const Face& f, py::object data, py::object out, const Number& of, uintptr_t stream) {
         const Arguments a(f, "scatter", stream);
+        const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
         if (a.is(root)) a.fit("out", to, "data", in, a.nranks());
         return collective(f, a, in, to, to.count(), tutti_scatter, root);
       },
-      "data"_a, "out"_a, "root"_a = 0, py::kw_only(), "stream"_a = 0, scatter_help);
+      "data"_a, "out"_a, "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::scatter).c_str());
   face.def(
       "all_to_all",
       [](const Face& f, py::object data, py::object out, uintptr_t stream) {
@@ -274,18 +265,18 @@ void add_copies(Class& face) {
         a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, a.block("data", in), tutti_all_to_all);
       },
-      "data"_a, "out"_a = py::none(), py::kw_only(), "stream"_a = 0, all_to_all_help);
+      "data"_a, "out"_a = py::none(), py::kw_only(), "stream"_a = 0, help::moves(help::all_to_all).c_str());
   face.def(
       "barrier",
       [](const Face& f) {
         const Arguments a(f, "barrier", 0);
-        return f.run(
-            [=](tutti_comm* comm, tutti_request** request) { return tutti_barrier(comm, a.options(), request); }, {});
+        const auto call = [=](tutti_comm* comm, tutti_request** request) {
+          return tutti_barrier(comm, a.options(), request);
+        };
+        return f.run(a.call(), call, {});
       },
-      barrier_help);
+      help::barrier);
 }
-
-using Counts = std::vector<uint64_t>;
 
 template <typename Face, typename Class>
 void add_unequal_to_all(Class& face) {
@@ -302,26 +293,27 @@ void add_unequal_to_all(Class& face) {
           return tutti_all_gather_v(comm, in.address(), to.address(), blocks.counts.data(), blocks.begins(), to.dtype(),
                                     a.options(), request);
         };
-        return f.run(call, {in, to});
+        return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), all_gather_v_help);
+      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), help::moves(help::all_gather_v).c_str());
   face.def(
       "reduce_scatter_v",
       [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins,
          const py::object& op) {
         const Arguments a(f, "reduce_scatter_v", 0);
-        const uint32_t code = a.op(*f.state, op);
-        const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
+        const Data in = a.take_numbers(data, "data", false), to = a.take_numbers(out, "out", true);
         const Blocks blocks(a, "data", in, "counts", counts, begins);
         a.fit_own("out", to, counts);
         a.same_type("data", in, "out", to);
+        const uint32_t code = a.op(*f.state, op, in);
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
           return tutti_reduce_scatter_v(comm, in.address(), to.address(), blocks.counts.data(), blocks.begins(),
                                         to.dtype(), code, a.options(), request);
         };
-        return f.run(call, {in, to});
+        return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), "op"_a = "sum", reduce_scatter_v_help);
+      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), "op"_a = "sum",
+      help::reduces(help::reduce_scatter_v).c_str());
   face.def(
       "all_to_all_v",
       [](const Face& f, py::object data, py::object out, const Counts& in_counts, const Counts& out_counts,
@@ -335,10 +327,10 @@ void add_unequal_to_all(Class& face) {
           return tutti_all_to_all_v(comm, in.address(), from.counts.data(), from.begins(), to.address(),
                                     into.counts.data(), into.begins(), to.dtype(), a.options(), request);
         };
-        return f.run(call, {in, to});
+        return f.run(a.call(), call, {in, to});
       },
       "data"_a, "out"_a, "in_counts"_a, "out_counts"_a, "in_displacements"_a = py::none(),
-      "out_displacements"_a = py::none(), all_to_all_v_help);
+      "out_displacements"_a = py::none(), help::moves(help::all_to_all_v).c_str());
 }
 
 template <typename Face, typename Class>
@@ -347,36 +339,39 @@ void add_unequal_of_root(Class& face) {
   face.def(
       "gather_v",
       [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
-         const std::optional<Counts>& begins, uint32_t root) {
+         const std::optional<Counts>& begins, const Number& of) {
         const Arguments a(f, "gather_v", 0);
+        const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
         Blocks blocks;
         if (a.is(root)) blocks = Blocks(a, "out", to, "counts", counts.value_or(Counts()), begins);
         if (a.is(root)) a.same_type("data", in, "out", to);
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
-          return tutti_gather_v(comm, in.address(), in.count(), to.address(), blocks.counts.data(), blocks.begins(),
-                                in.dtype(), root, a.options(), request);
+          return tutti_gather_v(comm, in.address(), in.units(in.count()), to.address(), blocks.counts.data(),
+                                blocks.begins(), in.dtype(), root, a.options(), request);
         };
-        return f.run(call, {in, to});
+        return f.run(a.call(), call, {in, to});
       },
       "data"_a, "out"_a = py::none(), "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0,
-      gather_v_help);
+      help::moves(help::gather_v).c_str());
   face.def(
       "scatter_v",
       [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
-         const std::optional<Counts>& begins, uint32_t root) {
+         const std::optional<Counts>& begins, const Number& of) {
         const Arguments a(f, "scatter_v", 0);
+        const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
         Blocks blocks;
         if (a.is(root)) blocks = Blocks(a, "data", in, "counts", counts.value_or(Counts()), begins);
         if (a.is(root)) a.same_type("data", in, "out", to);
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
-          return tutti_scatter_v(comm, in.address(), blocks.counts.data(), blocks.begins(), to.address(), to.count(),
-                                 to.dtype(), root, a.options(), request);
+          return tutti_scatter_v(comm, in.address(), blocks.counts.data(), blocks.begins(), to.address(),
+                                 to.units(to.count()), to.dtype(), root, a.options(), request);
         };
-        return f.run(call, {in, to});
+        return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0, scatter_v_help);
+      "data"_a, "out"_a, "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0,
+      help::moves(help::scatter_v).c_str());
 }
 
 template <typename Face, typename Class>
@@ -384,28 +379,30 @@ void add_messages(Class& face) {
   using namespace py::literals;
   face.def(
       "send",
-      [](const Face& f, py::object data, uint32_t peer, uint32_t tag, uintptr_t stream) {
+      [](const Face& f, py::object data, const Number& to_or_from, const Number& number, uintptr_t stream) {
         const Arguments a(f, "send", stream);
+        const uint32_t peer = a.rank("peer", to_or_from), tag = number.of_32_bits("send", "tag");
         const Data in = a.take(data, "data", false);
-        const auto call = [=, from = in.address(), count = in.count(), dtype = in.dtype()](tutti_comm* comm,
-                                                                                           tutti_request** request) {
+        const auto call = [=, from = in.address(), count = in.units(in.count()), dtype = in.dtype()](
+                              tutti_comm* comm, tutti_request** request) {
           return tutti_send(comm, from, count, dtype, peer, tag, a.options(), request);
         };
-        return f.run(call, {in});
+        return f.run(a.call(), call, {in});
       },
-      "data"_a, "peer"_a, "tag"_a = 0, py::kw_only(), "stream"_a = 0, send_help);
+      "data"_a, "peer"_a, "tag"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::send).c_str());
   face.def(
       "receive",
-      [](const Face& f, py::object data, uint32_t peer, uint32_t tag, uintptr_t stream) {
+      [](const Face& f, py::object data, const Number& to_or_from, const Number& number, uintptr_t stream) {
         const Arguments a(f, "receive", stream);
+        const uint32_t peer = a.rank("peer", to_or_from), tag = number.of_32_bits("receive", "tag");
         const Data out = a.take(data, "data", true);
-        const auto call = [=, to = out.address(), count = out.count(), dtype = out.dtype()](tutti_comm* comm,
-                                                                                            tutti_request** request) {
+        const auto call = [=, to = out.address(), count = out.units(out.count()), dtype = out.dtype()](
+                              tutti_comm* comm, tutti_request** request) {
           return tutti_receive(comm, to, count, dtype, peer, tag, a.options(), request);
         };
-        return f.run(call, {out});
+        return f.run(a.call(), call, {out});
       },
-      "data"_a, "peer"_a, "tag"_a = 0, py::kw_only(), "stream"_a = 0, receive_help);
+      "data"_a, "peer"_a, "tag"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::receive).c_str());
   face.def(
       "exchange",
       [](const Face& f, const std::vector<const Message*>& messages, uintptr_t stream) {
@@ -414,14 +411,14 @@ void add_messages(Class& face) {
         std::vector<tutti_message> rows;
         for (const Message* m : messages) {
           const Data& one = data.emplace_back(a.take(m->data, "a message's data", m->direction == TUTTI_RECEIVE));
-          rows.push_back({one.address(), one.count(), one.dtype(), m->peer, m->tag, m->direction, {}});
+          rows.push_back({one.address(), one.units(one.count()), one.dtype(), m->peer, m->tag, m->direction, {}});
         }
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
           return tutti_exchange(comm, rows.data(), rows.size(), a.options(), request);
         };
-        return f.run(call, std::move(data));
+        return f.run(a.call(), call, std::move(data));
       },
-      "messages"_a, py::kw_only(), "stream"_a = 0, exchange_help);
+      "messages"_a, py::kw_only(), "stream"_a = 0, help::moves(help::exchange).c_str());
 }
 
 template <typename Face>
@@ -438,7 +435,7 @@ void add_calls(py::class_<Face>& face) {
 
 // A request lets signals through, which a blocking call does not.
 template <typename Call>
-void Calls::run(Call&& call, std::vector<Data> data) const {
+void Calls::run(const char* name, Call&& call, std::vector<Data> data) const {
   if (state->group) {
     state->use([&](tutti_comm* comm) { return call(comm, nullptr); });
     std::ranges::move(data, std::back_inserter(*state->group));
@@ -448,15 +445,15 @@ void Calls::run(Call&& call, std::vector<Data> data) const {
   if (on_device)
     state->use([&](tutti_comm* comm) { return call(comm, nullptr); });
   else
-    Start{state}.run(call, std::move(data))->finish();
+    Start{state}.run(name, call, std::move(data))->finish();
 }
 
 template <uint32_t call_flags>
 template <typename Call>
-std::shared_ptr<Request> Requests<call_flags>::run(Call&& call, std::vector<Data> data) const {
+std::shared_ptr<Request> Requests<call_flags>::run(const char* name, Call&& call, std::vector<Data> data) const {
   tutti_request* request = nullptr;
   state->use([&](tutti_comm* comm) { return call(comm, &request); });
-  return std::make_shared<Request>(state, request, std::move(data), flags & TUTTI_PERSISTENT);
+  return std::make_shared<Request>(name, state, request, std::move(data), flags & TUTTI_PERSISTENT);
 }
 
 uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
@@ -469,25 +466,32 @@ uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds)
 
 void add_operations(py::module_& module) {
   using namespace py::literals;
-  py::class_<Message>(module, "Message", "A message of Communicator.exchange().");
+  py::class_<Message>(module, "Message", "A message of Communicator.exchange(): what Send() and Receive() make.")
+      .def("__repr__", [](const Message& m) {
+        return "<tutti." + std::string(m.call) + (m.direction == TUTTI_SEND ? " to" : " from") + " rank " +
+               std::to_string(m.peer) + ", tag " + std::to_string(m.tag) + ", of " + Py_TYPE(m.data.ptr())->tp_name +
+               ">";
+      });
   module.def(
       "Send",
-      [](py::object data, uint32_t peer, uint32_t tag) {
-        return Message{std::move(data), peer, tag, TUTTI_SEND};
+      [](py::object data, const Number& peer, const Number& tag) {
+        return Message("Send", std::move(data), peer, tag, TUTTI_SEND);
       },
       "data"_a, "peer"_a, "tag"_a = 0, "A message to rank `peer`.");
   module.def(
       "Receive",
-      [](py::object data, uint32_t peer, uint32_t tag) {
-        return Message{std::move(data), peer, tag, TUTTI_RECEIVE};
+      [](py::object data, const Number& peer, const Number& tag) {
+        return Message("Receive", std::move(data), peer, tag, TUTTI_RECEIVE);
       },
       "data"_a, "peer"_a, "tag"_a = 0, "A message from rank `peer`, of as many bytes as `data` has.");
   add_requests(module);
   py::class_<Start> start(module, "Start",
                           "The calls of a communicator that return a Request. See Communicator.start.");
   add_calls<Start>(start);
+  start.def("__repr__", [](const Start& face) { return "<tutti.Start, " + face.state->text() + ">"; });
   py::class_<Persistent> persistent(module, "Persistent", "The calls of Communicator.persistent.");
   add_calls<Persistent>(persistent);
+  persistent.def("__repr__", [](const Persistent& face) { return "<tutti.Persistent, " + face.state->text() + ">"; });
   py::class_<Calls> calls(module, "Calls", "The calls of a communicator.");
   add_calls<Calls>(calls);
 }

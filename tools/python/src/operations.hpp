@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "number.hpp"
 #include "state.hpp"
 
 namespace tutti::python {
@@ -27,7 +28,7 @@ struct Calls {
   static constexpr uint32_t flags = 0;
   std::shared_ptr<State> state;
   template <typename Call>
-  void run(Call&& call, std::vector<Data> data) const;
+  void run(const char* name, Call&& call, std::vector<Data> data) const;
 };
 
 // The calls that return a request. Persistent ones start nothing: their requests do.
@@ -36,7 +37,7 @@ struct Requests {
   static constexpr uint32_t flags = call_flags;
   std::shared_ptr<State> state;
   template <typename Call>
-  std::shared_ptr<Request> run(Call&& call, std::vector<Data> data) const;
+  std::shared_ptr<Request> run(const char* name, Call&& call, std::vector<Data> data) const;
 };
 using Start = Requests<0>;
 using Persistent = Requests<TUTTI_PERSISTENT>;

@@ -73,7 +73,7 @@ std::unique_ptr<Operator> Operator::of_function(std::shared_ptr<State> state, co
 }
 
 std::unique_ptr<Operator> Operator::premul_sum(std::shared_ptr<State> state, py::handle factor) {
-  const Data element(factor, "premul_sum", "factor", false, 0);
+  const Data element(factor, "premul_sum", "factor", false, 0, Elements::numbers);
   if (element.count() != 1)
     throw py::value_error("premul_sum: factor has " + std::to_string(element.count()) +
                           " elements: expected one, of the data's type: numpy.float32(0.5)");

@@ -34,8 +34,12 @@ class Group {
     options.flags = flags_;
     tutti_request* request = nullptr;
     state_->use([&](tutti_comm* comm) { return tutti_group_end(comm, &options, &request); });
-    request_ = std::make_shared<Request>(state_, request, std::move(data), flags_ & TUTTI_PERSISTENT);
+    request_ = std::make_shared<Request>("group", state_, request, std::move(data), flags_ & TUTTI_PERSISTENT);
     if (blocks_) request_->finish();
+  }
+  std::string text() const {
+    const char* const phase = request_ ? "ended" : state_->group ? "open" : "not entered";
+    return "<tutti.Group, " + state_->text() + ", " + phase + ">";
   }
   std::shared_ptr<Request> request() const {
     if (!request_) raise(TUTTI_INVALID_USAGE, "Group.request: the group has not ended: it does when its block is left");
@@ -69,11 +73,14 @@ void add_requests(py::module_& module) {
   py::class_<Request, std::shared_ptr<Request>>(
       module, "Request",
       "An operation under way. It keeps its arrays: until it is complete, outputs must not be read and inputs not\n"
-      "written. `await` works too.")
+      "written. `await` works too. One that is dropped before its end waits for it.")
+      .def("__repr__", &Request::text)
       .def("test", &Request::test, "Advances the operation; True once it is complete. Raises its error.")
       .def("wait", &Request::wait, "seconds"_a = py::none(),
-           "Waits until the operation is complete, at most so many seconds. False: it is not, and goes on. Raises its "
-           "error.")
+           "Waits until the operation is complete, at most `seconds`; None: without a limit of its own. False: it is "
+           "not "
+           "complete, and\n"
+           "goes on. Raises its error: Timeout, PeerFailed, Mismatch, Aborted.")
       .def("start", &Request::start,
            "Starts the operation of a request of Communicator.persistent, which is complete. It keeps its arrays, "
            "which\n"
@@ -91,7 +98,10 @@ void add_requests(py::module_& module) {
              group.exit(kind);
              return false;
            })
-      .def_property_readonly("request", &Group::request, "Of all calls together, once the block has been left.");
+      .def("__repr__", &Group::text)
+      .def_property_readonly(
+          "request", &Group::request,
+          "The request of all its calls together. Raises InvalidUsage before its block has been left.");
 }
 
 }  // namespace tutti::python

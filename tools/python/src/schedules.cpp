@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "number.hpp"
 #include "plan/src/drawing.hpp"
 
 namespace tutti::python {
@@ -24,8 +25,12 @@ struct Plan {
   std::vector<Schedule> schedules;
 };
 
-Plan build(const std::string& name, const std::string& collective, uint32_t nranks, uint32_t root, uint32_t lanes,
-           std::vector<uint32_t> hosts, std::string parameters, bool in_place) {
+Plan build(const std::string& name, const std::string& collective, const Number& ranks, const Number& of,
+           const Number& most_lanes, const std::vector<Number>& host_of_rank, std::string parameters, bool in_place) {
+  const uint32_t nranks = ranks.of_32_bits("Plan", "nranks"), root = of.rank("Plan", "root");
+  const uint32_t lanes = most_lanes.of_32_bits("Plan", "lanes");
+  std::vector<uint32_t> hosts;
+  for (const Number& host : host_of_rank) hosts.push_back(host.of_32_bits("Plan", "hosts"));
   std::string error;
   const tutti_algorithm* algorithm = find_algorithm(name, &error);
   if (!algorithm) raise(TUTTI_NOT_FOUND, error);
@@ -77,6 +82,22 @@ std::string draw(const Plan& plan, const std::string& title) {
   return plan::draw(plan.problem, plan.schedules, title.empty() ? plan.algorithm->name : title);
 }
 
+std::string text(const Plan& plan) {
+  size_t steps = 0;
+  for (const auto& schedule : plan.schedules)
+    for (const auto& lane : schedule.lanes) steps += lane.size();
+  const std::string& parameters = plan.problem.parameters;
+  return "<tutti.Plan " + std::string(plan.algorithm->name) + (parameters.empty() ? "" : ":" + parameters) + ", " +
+         collective_name(plan.problem.collective) + " of " + std::to_string(plan.problem.nranks) + " ranks, " +
+         std::to_string(steps) + " steps>";
+}
+
+std::string text(const Proof& proof) {
+  if (!proof.ok()) return "<tutti.Proof, " + std::string(fault_name(proof.fault)) + ": " + proof.error + ">";
+  return "<tutti.Proof, ok, " + std::to_string(proof.steps) + " steps, " + std::to_string(proof.messages) +
+         " messages in " + std::to_string(proof.rounds) + " rounds>";
+}
+
 std::vector<std::vector<std::string>> steps(const Plan& plan, uint32_t rank) {
   if (rank >= plan.schedules.size())
     throw py::index_error("steps: rank " + std::to_string(rank) + " of " + std::to_string(plan.schedules.size()));
@@ -96,7 +117,7 @@ const tutti_algorithm* find_algorithm_or_null(const std::string& name) {
 void add_schedules(py::module_& module) {
   py::class_<Proof>(module, "Proof",
                     "What was proved of a schedule set, or why not (docs/proof.md says what a proof is worth).")
-      .def_property_readonly("ok", &Proof::ok)
+      .def_property_readonly("ok", &Proof::ok, "Everything is proved.")
       .def("__bool__", &Proof::ok)
       .def_readonly("error", &Proof::error, "\"\", or the rank, lane, step and chunk at fault.")
       .def_property_readonly(
@@ -104,23 +125,43 @@ void add_schedules(py::module_& module) {
       .def_readonly("same_tree", &Proof::same_tree, "All ranks reduce each chunk in one order.")
       .def_readonly("rank_order", &Proof::rank_order, "Operands come in the order of ranks.")
       .def_readonly("canonical", &Proof::canonical, "Results are reduced by the canonical tree (TUTTI_ORDER).")
-      .def_readonly("steps", &Proof::steps, "Of all ranks.")
-      .def_readonly("messages", &Proof::messages)
+      .def_readonly("steps", &Proof::steps, "The steps of all ranks.")
+      .def_readonly("messages", &Proof::messages, "The messages of all ranks.")
       .def_readonly("rounds", &Proof::rounds, "The longest chain of messages.")
-      .def_readonly("scratch_chunks", &Proof::scratch_chunks)
-      .def_readonly("bytes_sent", &Proof::bytes_sent, "By the rank that sends most, in blocks.")
-      .def_readonly("bytes_lower_bound", &Proof::bytes_lower_bound);
-  py::class_<Plan>(module, "Plan", "The schedules of all ranks of one operation, as an algorithm emits them.")
+      .def_readonly("scratch_chunks", &Proof::scratch_chunks, "The most chunks of scratch that a rank has.")
+      .def_readonly("bytes_sent", &Proof::bytes_sent, "The bytes of the rank that sends most, in blocks.")
+      .def_readonly("bytes_lower_bound", &Proof::bytes_lower_bound,
+                    "The fewest that a rank can send in this collective, in blocks.")
+      .def("__repr__", [](const Proof& proof) { return text(proof); });
+  py::class_<Plan>(
+      module, "Plan",
+      "The schedules of all ranks of one operation, as an algorithm emits them.\n\n"
+      "algorithm    one of tutti.algorithms()\n"
+      "collective   \"all_reduce\", \"broadcast\" ...\n"
+      "nranks       how many ranks\n"
+      "root         the rank of the root, for collectives that have one\n"
+      "lanes        how many lanes the algorithm may use\n"
+      "hosts        the number of each rank's host; empty: all on one\n"
+      "parameters   of the algorithm: \"4\" of \"bruck:4\"\n"
+      "in_place     the input lies in the output\n\n"
+      "Raises tutti.NotFound for an unknown algorithm, ValueError for arguments that cannot be, and a subclass of\n"
+      "tutti.Error where the algorithm does not serve them. In a notebook a plan draws itself.")
       .def(py::init(&build), "algorithm"_a, "collective"_a, "nranks"_a, py::kw_only(), "root"_a = 0, "lanes"_a = 8,
            "hosts"_a = std::vector<uint32_t>(), "parameters"_a = "", "in_place"_a = false)
       .def("verify", prove,
            "Proves the algorithm for these ranks, out of place and in place, for every count, type and slicing.")
       .def("seconds", seconds, "block_bytes"_a, py::kw_only(), "latency"_a = 5e-6, "bandwidth"_a = 1e10,
            "element_bytes"_a = 4, "slices"_a = 1,
-           "The simulated time where all links are alike: seconds and bytes per second.")
-      .def("steps", steps, "rank"_a, "The steps of a rank as texts, lane by lane.")
-      .def("draw", draw, "title"_a = "", "An SVG: a band for each rank, time from left to right.")
-      .def("_repr_svg_", [](const Plan& plan) { return draw(plan, ""); });
+           "The simulated time in seconds of a call with blocks of `block_bytes` bytes, where all links are alike:\n"
+           "`latency` in seconds, `bandwidth` in bytes per second. `slices`: pieces that each block is cut into.")
+      .def("steps", steps, "rank"_a,
+           "The steps of a rank as texts: a list for each lane. Raises IndexError for a rank that it does not have.")
+      .def("draw", draw, "title"_a = "",
+           "An SVG as text: a band for each rank, time from left to right. Raises ValueError for schedules that are "
+           "wrong.")
+      .def("__repr__", [](const Plan& plan) { return text(plan); })
+      .def(
+          "_repr_svg_", [](const Plan& plan) { return draw(plan, ""); }, "What a notebook shows: draw().");
   module.def(
       "algorithms",
       [] {

@@ -105,20 +105,25 @@ void Signals::raise_if_any(tutti_comm* made) {
   throw raised;
 }
 
+std::string State::text() const {
+  return "\"" + name_ + "\" rank " + std::to_string(rank) + " of " + std::to_string(nranks);
+}
+
 tutti_comm* State::handle() const {
   if (!comm_) raise(TUTTI_INVALID_USAGE, "the communicator \"" + name_ + "\" is closed: make a new one");
   return comm_;
 }
 
+// A forked child has none of its parent's other threads.
 void State::await_others() const {
-  while (used_) {
+  while (used_ && getpid() == process_) {
     const py::gil_scoped_release unlocked;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
 State::User::User(State& state) : state_(state) {
-  if (std::exchange(state.used_, true))
+  if (std::exchange(state.used_, true) && getpid() == state.process_)
     raise(TUTTI_INVALID_USAGE,
           "the communicator \"" + state.name_ +
               "\" is in use by another thread: one thread at a time; make a communicator for each");
@@ -190,22 +195,44 @@ void State::close_all(const std::optional<std::string>& reason) {
     }
 }
 
-Request::Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data, bool persistent)
-    : state_(std::move(state)), persistent_(persistent), request_(request), data_(std::move(data)) {
+Request::Request(const char* call, std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data,
+                 bool persistent)
+    : call_(call), state_(std::move(state)), persistent_(persistent), request_(request), data_(std::move(data)) {
   if (!persistent) begin();
 }
 
 Request::~Request() {
   if (!request_) return;
+  if (under_way_) outlast();
   state_->use_at_last([this] { tutti_request_free(request_); });
   if (under_way_) --state_->pending;
+}
+
+// Waits for the end of an operation that nobody waits for any more. A signal's handler that raises ends the
+// communicator; a destructor raises nothing, so an interrupt comes once more.
+void Request::outlast() {
+  tutti_status status = TUTTI_AGAIN;
+  while (status == TUTTI_AGAIN) {
+    state_->use_at_last([&] { status = tutti_request_wait_for(request_, turn_ns); });
+    if (status != TUTTI_AGAIN || PyErr_CheckSignals() == 0) continue;
+    py::error_already_set raised;
+    if (state_->is_open()) state_->abort("a signal interrupted the wait for a request that was dropped");
+    if (raised.matches(PyExc_KeyboardInterrupt))
+      PyErr_SetInterrupt();
+    else
+      raised.discard_as_unraisable("a Request that is dropped");
+    return;
+  }
 }
 
 // Gives the memory back once the operation has ended and will not start again, and raises its error.
 bool Request::ended(tutti_status status) {
   if (status == TUTTI_AGAIN) return false;
   const std::string text = tutti_request_error(request_);
-  if (std::exchange(under_way_, false)) --state_->pending;
+  if (std::exchange(under_way_, false)) {
+    --state_->pending;
+    phase_ = status < 0 ? "failed" : "complete";
+  }
   if (!persistent_) {
     tutti_request_free(std::exchange(request_, nullptr));
     data_.clear();
@@ -215,6 +242,10 @@ bool Request::ended(tutti_status status) {
     raise(status, text);
   }
   return true;
+}
+
+std::string Request::text() const {
+  return "<tutti.Request " + std::string(call_) + ", " + state_->text() + ", " + phase_ + ">";
 }
 
 void Request::start() {

@@ -44,6 +44,8 @@ class State {
   tutti_comm* handle() const;
   bool is_open() const { return comm_ != nullptr; }
   const std::string& name() const { return name_; }
+  // "\"world\" rank 0 of 2", for what belongs to it.
+  std::string text() const;
 
   // Calls `call(handle)` and raises what it returns below 0. A communicator is used by one thread at a time: a second
   // one raises InvalidUsage.
@@ -121,7 +123,9 @@ class State {
 // An operation under way, and the memory that it uses.
 class Request {
  public:
-  Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data, bool persistent);
+  // `call`: its name, a literal.
+  Request(const char* call, std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data,
+          bool persistent);
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
   // Waits for its end.
@@ -134,17 +138,23 @@ class Request {
   void finish();
   // A persistent one that is complete. Raises what the call would.
   void start();
+  // "<tutti.Request all_reduce, \"world\" rank 0 of 2, in flight>". Advances nothing.
+  std::string text() const;
 
  private:
   void begin() {
     ++state_->pending;
     under_way_ = true;
+    phase_ = "in flight";
   }
   bool ended(tutti_status status);
+  void outlast();
 
+  const char* const call_;
   std::shared_ptr<State> state_;
   const bool persistent_;
   bool under_way_ = false;
+  const char* phase_ = "not started";
   tutti_request* request_;  // nullptr once it is complete and not persistent
   std::vector<Data> data_;
 };

@@ -31,6 +31,13 @@ tutti_window_facts Window::facts() const {
   return facts;
 }
 
+std::string Window::text() const {
+  if (!is_open()) return "<tutti.Window, closed>";
+  const tutti_window_facts about = facts();
+  return "<tutti.Window " + std::to_string(about.id) + " of " + std::to_string(about.bytes) + " bytes, " +
+         state_->text() + ", " + (about.in_place ? "in place>" : "staged: " + std::string(about.reason) + ">");
+}
+
 void Window::close(std::optional<double> timeout) {
   if (!is_open()) return;
   const tutti_window_options how = options("Window.close: timeout", 0, timeout);
@@ -40,7 +47,7 @@ void Window::close(std::optional<double> timeout) {
 
 Window make_window(const Calls& communicator, py::handle object, bool zero_copy, std::optional<double> timeout,
                    uintptr_t stream) {
-  Data data(object, "register", "data", true, stream);
+  Data data(object, "register", "data", true, stream, Elements::any);
   const tutti_window_options how = options("register: timeout", zero_copy ? TUTTI_WINDOW_ZERO_COPY : 0, timeout);
   tutti_window* window = nullptr;
   communicator.state->use(
@@ -58,13 +65,16 @@ void add_windows(py::module_& module) {
           "reason", [](const Window& w) { return std::string(w.facts().reason); },
           "Why it is staged: which rank cannot use it in place; else \"\".")
       .def_property_readonly(
-          "bytes", [](const Window& w) { return w.facts().bytes; }, "Its size.")
+          "bytes", [](const Window& w) { return w.facts().bytes; }, "Its size in bytes.")
       .def_property_readonly(
-          "id", [](const Window& w) { return w.facts().id; }, "The same on all ranks.")
+          "id", [](const Window& w) { return w.facts().id; }, "A number, the same on all ranks.")
       .def_property_readonly(
-          "closed", [](const Window& w) { return !w.is_open(); }, "After close(), or that of its communicator.")
-      .def("close", &Window::close, "timeout"_a = py::none(),
-           "Takes the memory back when all ranks have come to it, and their pending operations have ended; collective.")
+          "closed", [](const Window& w) { return !w.is_open(); }, "True after close(), or that of its communicator.")
+      .def(
+          "close", &Window::close, "timeout"_a = py::none(),
+          "Takes the memory back when all ranks have come to it, and their pending operations have ended; collective.\n"
+          "`timeout`: seconds; None: the communicator's. Raises Timeout where a rank does not come.")
+      .def("__repr__", &Window::text)
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__", [](Window& w, const py::object& kind, const py::object&, const py::object&) {
         if (kind.is_none()) w.close(std::nullopt);

@@ -16,6 +16,8 @@ class Window {
   // Raises InvalidUsage once the window or its communicator is closed.
   tutti_window_facts facts() const;
   bool is_open() const { return window_ && state_->windows.count(window_) != 0; }
+  // For people. Raises nothing for a closed one.
+  std::string text() const;
   // Collective. Does nothing the second time, and after the end of the communicator.
   void close(std::optional<double> timeout);
 

@@ -31,7 +31,7 @@ class Arguments(unittest.TestCase):
                 (ValueError, 'op is "xor": expected "sum"', lambda: comm.all_reduce(two, op="xor")),
                 (tutti.InvalidArgument, "root", lambda: comm.broadcast(two, 2)),
                 (tutti.InvalidArgument, "itself|oneself|peer", lambda: comm.send(two, comm.rank)),
-                (TypeError, "incompatible function arguments", lambda: comm.broadcast(two, -1)),
+                (tutti.InvalidArgument, "broadcast: root is -1: expected the number of a rank", lambda: comm.broadcast(two, -1)),
                 (ValueError, 'no collective "allgather"', lambda: comm.explain("allgather", 3)),
                 (ValueError, 'no data type "f4"', lambda: comm.explain("all_gather", 3, "f4")),
             ):

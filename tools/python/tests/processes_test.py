@@ -176,6 +176,28 @@ class Scripts(unittest.TestCase):
         self.assertRegex(out, r"(?m)^\[0\] interrupted", err)
         self.assertRegex(out, r"(?m)^\[1\].*a signal interrupted a call", err)
 
+    def test_an_interrupt_ends_the_wait_for_a_request_that_is_dropped(self):
+        process = self.start("""
+            comm = tutti.Communicator()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            comm.barrier()
+            try:
+                if comm.rank == 0:
+                    request = comm.start.receive(bytearray(1), 1)
+                    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+                    del request
+                    while True:
+                        pass
+                comm.receive(bytearray(1), 0)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            except tutti.Error as error:
+                print(error, flush=True)
+            """)
+        out, err = process.communicate(timeout=120)
+        self.assertRegex(out, r"(?m)^\[0\] interrupted", err)
+        self.assertRegex(out, r"(?m)^\[1\].*a signal interrupted the wait for a request that was dropped", err)
+
     def test_an_interrupt_ends_a_wait_for_ranks(self):
         for call in ("comm.split(0)", "comm.register(bytearray(64))", "comm.close()"):
             began = time.monotonic()
@@ -261,6 +283,52 @@ class Scripts(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertEqual(out.count("parent goes on"), 2)
         self.assertEqual(out.count("child:"), 2)
+
+    def test_a_child_that_is_forked_while_another_thread_is_in_a_call(self):
+        code, out, err = self.run_script("""
+            import fcntl
+            comm = tutti.Communicator()
+            gate = open(__file__)
+            if comm.rank == 0:
+                fcntl.flock(gate, fcntl.LOCK_EX)
+            comm.barrier()
+            if comm.rank == 1:
+                fcntl.flock(gate, fcntl.LOCK_SH)
+                comm.split(0)
+                sys.exit()
+
+            def split():
+                while True:
+                    try:
+                        return comm.split(0)
+                    except tutti.InvalidUsage:  # it has met a test of the main thread
+                        pass
+
+            request, inside = comm.start.receive(bytearray(1), 1), threading.Thread(target=split)
+            inside.start()
+            refused = False
+            while not refused:  # until the thread is in its call
+                try:
+                    request.test()
+                except tutti.InvalidUsage:
+                    refused = True
+            child = os.fork()
+            if child == 0:
+                try:
+                    comm.barrier()
+                except tutti.InvalidUsage as error:
+                    print("child:", error, flush=True)
+                del request
+                print("child: dropped", flush=True)
+                os._exit(0)
+            print("status", os.waitpid(child, 0)[1], flush=True)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            inside.join()
+            comm.abort("enough")
+            """)
+        self.assertRegex(out, r"child: .*this process was forked after the communicator was made: a child may only exec or exit")
+        self.assertIn("child: dropped", out, err)
+        self.assertIn("status 0", out, err)
 
     def test_a_forked_child_is_told_what_its_calls_do(self):
         code, out, err = self.run_script("""

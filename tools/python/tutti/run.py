@@ -10,7 +10,7 @@ import shutil
 import sys
 
 
-def find_tuttirun():
+def find_tuttirun() -> "str | None":
     """The tuttirun that belongs to this package: in its folder, as in a wheel, or of the same build tree or prefix; else
     the one in PATH."""
     folder = os.path.realpath(__file__)
@@ -30,7 +30,7 @@ class Wrong(Exception):
     """What is wrong with the arguments, in words."""
 
 
-def split(arguments):
+def split(arguments: "list[str]") -> "tuple[list[str], list[str]]":
     """Options, and the script or module with its arguments. Raises Wrong."""
     at = 0
     while at < len(arguments):
@@ -57,7 +57,7 @@ def split(arguments):
     return arguments, []
 
 
-def main():
+def main() -> int:
     try:
         options, script = split(sys.argv[1:])
         if "-h" in options or "--help" in options:

@@ -1,33 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks as threads of this process: for notebooks, tests, and code that releases the interpreter's lock."""
 
+from __future__ import annotations
+
 import itertools
+import operator
 import threading
 
 from tutti._core import Communicator, Error
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, TypedDict, TypeVar
+    from typing_extensions import Unpack
+
+    _Result = TypeVar("_Result")
+
+    class _Settings(TypedDict, total=False):
+        name: str
+        device: str | None
+        transports: str | None
+        algorithms: str | None
+        timeout: float | None
+        connect_timeout: float | None
+        check_calls: bool
+        progress_thread: bool
+
 _names = itertools.count()
 
 
-def run_threads(nranks, function, *arguments, **settings):
+def run_threads(nranks: int, function: Callable[..., _Result], *arguments: Any,
+                **settings: Unpack[_Settings]) -> list[_Result]:
     """Calls function(comm, *arguments) in nranks threads, each with its communicator, and returns the results by rank.
 
     `settings` are those of Communicator. When a rank raises, the others' calls end, and the first exception that is not
-    a consequence of another's is raised here.
+    a consequence of another's is raised here. So they do when this thread is interrupted (Ctrl-C, "interrupt kernel");
+    a rank that is in no call goes on until its next one. Raises ValueError for less than one rank, and TypeError for a
+    function that cannot be called.
     """
-    results, errors = [None] * nranks, [None] * nranks
+    try:
+        nranks = operator.index(nranks)
+    except TypeError:
+        raise TypeError(f"run_threads: nranks is {nranks!r}: expected a whole number of ranks, an int") from None
+    if nranks < 1:
+        raise ValueError(f"run_threads: nranks is {nranks}: expected at least 1")
+    if not callable(function):
+        raise TypeError(f"run_threads: function is {function!r}: expected a function, called with a Communicator")
+    results: list[Any] = [None] * nranks
+    errors: list[BaseException | None] = [None] * nranks
+    comms: list[Communicator | None] = [None] * nranks
+    ended = [threading.Event() for _ in range(nranks)]  # join() of Python 3.11 returns too early after an interrupted one
     place = f"local:run_threads {next(_names)}"
 
-    def run(rank):
+    def run(rank: int) -> None:
         try:
             with Communicator(place, rank, nranks, **settings) as comm:
+                comms[rank] = comm
                 results[rank] = function(comm, *arguments)
         except BaseException as error:  # raised in the calling thread
             errors[rank] = error
+        finally:
+            ended[rank].set()
 
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(nranks)]
     for thread in threads:
         thread.start()
+    try:
+        for event in ended:
+            event.wait()
+    except BaseException as error:  # a signal's handler has raised
+        for comm in comms:
+            try:
+                if comm is not None:
+                    comm.abort(f"run_threads was ended by {type(error).__name__}")
+            except Error:  # it is closed
+                pass
+        for event, thread in zip(ended, threads):
+            event.wait()
+            thread.join()
+        raise
     for thread in threads:
         thread.join()
     causes = [error for error in errors if error is not None]

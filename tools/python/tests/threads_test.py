@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that are threads: wrong numbers of them, and the end by an interrupt."""
+
+import subprocess
+import sys
+import textwrap
+import unittest
+
+import tutti
+
+
+class Threads(unittest.TestCase):
+    def test_wrong_arguments(self):
+        for error, text, arguments in (
+            (ValueError, "^run_threads: nranks is 0: expected at least 1$", (0, print)),
+            (ValueError, "^run_threads: nranks is -1: expected at least 1$", (-1, print)),
+            (TypeError, "^run_threads: nranks is 2.0: expected a whole number of ranks, an int$", (2.0, print)),
+            (TypeError, "^run_threads: nranks is None: expected", (None, print)),
+            (TypeError, "^run_threads: function is 5: expected a function, called with a Communicator$", (2, 5)),
+        ):
+            with self.assertRaisesRegex(error, text):
+                tutti.run_threads(*arguments)
+
+    def test_an_interrupt_ends_the_ranks(self):
+        done = subprocess.run([sys.executable, "-B", "-c", textwrap.dedent("""
+            import os, signal, threading, tutti
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            there = threading.Barrier(3, lambda: os.kill(os.getpid(), signal.SIGINT))
+            reasons = []
+            def rank(comm):
+                there.wait()
+                try:
+                    comm.receive(bytearray(1), (comm.rank + 1) % comm.nranks)
+                except tutti.Error as error:
+                    reasons.append(str(error))
+            try:
+                tutti.run_threads(3, rank)
+            except KeyboardInterrupt:
+                print("interrupted", threading.active_count())
+            print(*reasons, sep="\\n")
+            """)], capture_output=True, text=True, timeout=60)
+        lines = done.stdout.splitlines()
+        self.assertEqual((done.returncode, lines[:1]), (0, ["interrupted 1"]), done.stderr)
+        self.assertEqual(len(lines), 4, done.stdout)
+        for line in lines[1:]:
+            self.assertIn("run_threads was ended by KeyboardInterrupt", line)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as tests: each is a function of the rank, which raises unless its result is right, on two and on four ranks."""
+"""Programs as tests: each is a function of the rank and raises unless its result is right, on two and on four ranks."""
 
 import functools
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digits, trained with the work shared in every way that torch has: equal to one process. Each program runs on two and
-on four ranks."""
+"""The digits, trained with the work shared in every way that torch has: equal to one process. Each program runs on two
+and on four ranks."""
 
 import collections
 import contextlib
@@ -256,9 +256,9 @@ class UnderTorchsDebuggingLayer(DebuggedPrograms):
 
 
 add_tests(Programs, [
-    ddp, ddp_with_loader, half_precision_hook, power_sgd, uneven_inputs, zero, fsdp2, fsdp2_of_compiled_layers, fsdp2_with_clipping, hybrid_fsdp2, tensor_parallel,
-    counted, tensor_and_data_parallel, named(pipeline, "gpipe", ScheduleGPipe, 1), one_f_one_b,
-    named(pipeline, "interleaved", ScheduleInterleaved1F1B, 2),
+    ddp, ddp_with_loader, half_precision_hook, power_sgd, uneven_inputs, zero, fsdp2, fsdp2_of_compiled_layers,
+    fsdp2_with_clipping, hybrid_fsdp2, tensor_parallel, counted, tensor_and_data_parallel,
+    named(pipeline, "gpipe", ScheduleGPipe, 1), one_f_one_b, named(pipeline, "interleaved", ScheduleInterleaved1F1B, 2),
     named(pipeline, "zero_bubble", ScheduleInterleavedZeroBubble, 2), checkpoints])
 add_tests(Programs, [named(compiled_ddp, compiler, compiler) for compiler in COMPILERS], **WHILE_A_COMPILER_RUNS)
 add_tests(UnderTorchsDebuggingLayer, [ddp, fsdp2, tensor_parallel, one_f_one_b])

@@ -21,6 +21,7 @@ SEED = int(os.environ.get("TUTTI_TEST_SEED") or time.time_ns() % 1_000_000)
 
 def _rank(function, rank, ranks, folder, seconds, patience, pipe):
     faulthandler.dump_traceback_later(0.95 * patience)  # where it hangs
+    torch.set_num_threads(1)  # a fork is without its parent's threads
     try:
         dist.init_process_group("tutti", init_method=f"file://{folder}/store", rank=rank, world_size=ranks,
                                 timeout=datetime.timedelta(seconds=seconds))

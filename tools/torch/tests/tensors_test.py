@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributed tensors, meshes and groups, objects, calls in batches, functional collectives, and what compilers and tracers
-make of them. Each program runs on two and on four ranks."""
+"""Distributed tensors, meshes and groups, objects, calls in batches, functional collectives, and what compilers and
+tracers make of them. Each program runs on two and on four ranks."""
 
 import collections
 import itertools
@@ -51,8 +51,8 @@ def arithmetic(rank):
     data = torch.arange(70.0).reshape(10, 7) / 70
     for placement in (Shard(0), Shard(1), Replicate()):
         tensor = distribute_tensor(data, mesh, [placement])
-        for call in (lambda x: x @ x.T, lambda x: x.sum(0), lambda x: x.mean(), lambda x: x.softmax(1), lambda x: x.max(),
-                     lambda x: x.flatten(1), lambda x: nn.functional.layer_norm(x, [7])):
+        for call in (lambda x: x @ x.T, lambda x: x.sum(0), lambda x: x.mean(), lambda x: x.softmax(1),
+                     lambda x: x.max(), lambda x: x.flatten(1), lambda x: nn.functional.layer_norm(x, [7])):
             torch.testing.assert_close(call(tensor).full_tensor(), call(data))
 
 
@@ -202,7 +202,8 @@ def again(rank):
                 dist.all_reduce(torch.ones(1), group=group)
             dist.barrier()
             dist.destroy_process_group()
-            dist.init_process_group("tutti", init_method=f"file://{folder[0]}/store {attempt}", rank=rank, world_size=ranks)
+            store = dist.FileStore(f"{folder[0]}/store {attempt}", ranks)
+            dist.init_process_group("tutti", store=store, rank=rank, world_size=ranks)
             sums = torch.ones(1)
             dist.all_reduce(sums)
             assert sums.item() == ranks
@@ -213,12 +214,11 @@ def again(rank):
 
 def functional_calls(rank):
     ranks, group = dist.get_world_size(), dist.group.WORLD
-    ones, ramp = torch.ones(3), torch.arange(2.0 * ranks)
+    ones, ramp, every = torch.ones(3), torch.arange(2.0 * ranks), torch.arange(float(ranks)).repeat_interleave(3)
     equal(functional.all_reduce(ones * rank, "sum", group), ones * (ranks * (ranks - 1) / 2), "all_reduce")
     equal(functional.all_reduce(ones * rank, "avg", group), ones * ((ranks - 1) / 2), "average")
     equal(functional.broadcast(ones * rank, 1, group), ones, "broadcast")
-    equal(functional.all_gather_tensor(ones[None] * rank, 1, group), torch.arange(float(ranks)).repeat_interleave(3)[None],
-          "all_gather_tensor")
+    equal(functional.all_gather_tensor(ones[None] * rank, 1, group), every[None], "all_gather_tensor")
     equal(functional.reduce_scatter_tensor(ramp[None], "sum", 1, group), ranks * ramp[None, 2 * rank:2 * rank + 2],
           "reduce_scatter_tensor")
     equal(functional.all_to_all_single(ramp + 100 * rank, None, None, group),
@@ -227,9 +227,9 @@ def functional_calls(rank):
           ones * ((rank - 1) % ranks), "permute_tensor")
     sums = functional.all_reduce_coalesced([ones, ramp], "sum", group)
     equal(sums[1], ranks * ramp, "all_reduce_coalesced")
-    every = functional.all_gather_into_tensor_coalesced([ones * rank, ramp], group)
-    equal(every[0], torch.arange(float(ranks)).repeat_interleave(3), "all_gather_into_tensor_coalesced")
-    equal(every[1], ramp.repeat(ranks), "all_gather_into_tensor_coalesced")
+    gathered = functional.all_gather_into_tensor_coalesced([ones * rank, ramp], group)
+    equal(gathered[0], every, "all_gather_into_tensor_coalesced")
+    equal(gathered[1], ramp.repeat(ranks), "all_gather_into_tensor_coalesced")
     parts = functional.reduce_scatter_tensor_coalesced([ramp, ones.repeat(ranks)], "sum", [0, 0], group)
     equal(parts[0], ranks * ramp[2 * rank:2 * rank + 2], "reduce_scatter_tensor_coalesced")
     equal(parts[1], ranks * ones, "reduce_scatter_tensor_coalesced")
@@ -308,10 +308,11 @@ class UnderTorchsDebuggingLayer(DebuggedPrograms):
 
 
 add_tests(Tensors, [
-    redistribution, arithmetic, sequence_parallel, loss_of_sharded_classes, meshes, objects, subgroups, coalesced, rings,
-    barriers, again, functional_calls, gradients, traced, fake_tensors])
+    redistribution, arithmetic, sequence_parallel, loss_of_sharded_classes, meshes, objects, subgroups, coalesced,
+    rings, barriers, again, functional_calls, gradients, traced, fake_tensors])
 add_tests(Tensors, [named(compiled_collectives, compiler, compiler) for compiler in COMPILERS], **WHILE_A_COMPILER_RUNS)
-add_tests(UnderTorchsDebuggingLayer, [redistribution, objects, subgroups, coalesced, rings, functional_calls, disagreement])
+add_tests(UnderTorchsDebuggingLayer, [
+    redistribution, objects, subgroups, coalesced, rings, functional_calls, disagreement])
 
 if __name__ == "__main__":
     unittest.main()

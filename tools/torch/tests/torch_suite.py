@@ -20,7 +20,7 @@ own = "--gloo" not in sys.argv
 if not own:
     sys.argv.remove("--gloo")
 NAME = "tutti" if own else "gloo"
-os.environ.update(BACKEND=NAME, WORLD_SIZE="3", OMP_NUM_THREADS="1", MASTER_ADDR="127.0.0.1")
+os.environ.update(BACKEND=NAME, WORLD_SIZE="4", OMP_NUM_THREADS="1", MASTER_ADDR="127.0.0.1")
 os.environ.setdefault("TEMP_DIR", os.environ.get("TMPDIR", "/tmp"))
 try:
     import expecttest  # noqa: F401
@@ -35,7 +35,7 @@ import tutti.torch  # noqa: E402
 EXCHANGED = [
     (r"\bgloo\b", "tutti"), (r"\bBackend\.GLOO\b", "Backend.TUTTI"),
     (r'BACKEND != "mpi", "Only MPI supports', 'False, "'),  # all_to_all
-    (r"\bdist\.monitored_barrier\(", "tutti.torch.monitored_barrier(")]  # torch's own takes Gloo's groups alone until 2.14
+    (r"\bdist\.monitored_barrier\(", "tutti.torch.monitored_barrier(")]  # torch's own takes Gloo's alone until 2.14
 
 
 def read_suite(name):

@@ -56,8 +56,11 @@ def _create(options, backend_options=None):
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     """torch.distributed.monitored_barrier, which itself takes Gloo's groups alone. Rank 0 raises, naming the ranks that
-    have not come within the timeout (a datetime.timedelta): the first, or all of them."""
+    have not come within the timeout (a datetime.timedelta): the first, or all of them. A rank that is not in the group
+    returns at once."""
     group = group or torch.distributed.group.WORLD
+    if group == torch.distributed.GroupMember.NON_GROUP_MEMBER:
+        return
     if hasattr(group, "_get_backend"):  # torch 2
         group = group._get_backend(torch.device("cpu"))
     group.monitored_barrier(timeout or torch.distributed.constants.default_pg_timeout, wait_all_ranks)

@@ -3,9 +3,6 @@
 and on four ranks."""
 
 import collections
-import contextlib
-import shutil
-import tempfile
 import unittest
 
 import torch
@@ -24,23 +21,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 from digits import BATCH, STEPS, adam, alone, as_one_process, batches, loss_of, network, sgd, share, train, whole
-from programs import COMPILERS, WHILE_A_COMPILER_RUNS, DebuggedPrograms, add_tests, grid, line, named
+from programs import COMPILERS, WHILE_A_COMPILER_RUNS, DebuggedPrograms, add_tests, grid, line, named, shared_folder
 from ranks import gloo
 
 CPU = torch.device("cpu")
-
-
-@contextlib.contextmanager
-def shared_folder():
-    """A folder that rank 0 makes and removes."""
-    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(folder)
-    try:
-        yield folder[0]
-        dist.barrier()
-    finally:
-        if dist.get_rank() == 0:
-            shutil.rmtree(folder[0])
 
 
 def ddp(rank):

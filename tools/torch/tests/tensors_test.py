@@ -4,7 +4,6 @@ tracers make of them. Each program runs on two and on four ranks."""
 
 import collections
 import itertools
-import tempfile
 import unittest
 
 import torch
@@ -20,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tutti.torch
 from digits import whole
-from programs import COMPILERS, WHILE_A_COMPILER_RUNS, DebuggedPrograms, add_tests, grid, line, named
+from programs import COMPILERS, WHILE_A_COMPILER_RUNS, DebuggedPrograms, add_tests, grid, line, named, shared_folder
 from ranks import equal
 
 
@@ -194,20 +193,17 @@ def barriers(rank):
 def again(rank):
     """The default group ends and comes again, with other groups beside it."""
     ranks = dist.get_world_size()
-    with tempfile.TemporaryDirectory() as mine:
-        folder = [mine]
-        dist.broadcast_object_list(folder)
+    with shared_folder() as folder:
         for attempt in range(3):
             for group in [dist.new_group() for _ in range(3)]:
                 dist.all_reduce(torch.ones(1), group=group)
             dist.barrier()
             dist.destroy_process_group()
-            store = dist.FileStore(f"{folder[0]}/store {attempt}", ranks)
+            store = dist.FileStore(f"{folder}/store {attempt}", ranks)
             dist.init_process_group("tutti", store=store, rank=rank, world_size=ranks)
             sums = torch.ones(1)
             dist.all_reduce(sums)
             assert sums.item() == ranks
-        dist.barrier()
 
 
 # Functional collectives, compilers and tracers.

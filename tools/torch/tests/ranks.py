@@ -2,6 +2,7 @@
 """Ranks for the tests: forked processes, each with the default group "tutti" and one of Gloo."""
 
 import datetime
+import faulthandler
 import multiprocessing
 import os
 import tempfile
@@ -17,7 +18,9 @@ import tutti.torch  # noqa: F401  (registers the backend)
 SEED = int(os.environ.get("TUTTI_TEST_SEED") or time.time_ns() % 1_000_000)
 
 
-def _rank(function, rank, ranks, folder, seconds, pipe):
+def _rank(function, rank, ranks, folder, seconds, patience, pipe):
+    faulthandler.dump_traceback_later(0.95 * patience)  # where it hangs
+    torch.set_num_threads(1)  # a fork is without its parent's threads
     try:
         dist.init_process_group("tutti", init_method=f"file://{folder}/store", rank=rank, world_size=ranks,
                                 timeout=datetime.timedelta(seconds=seconds))
@@ -32,19 +35,23 @@ def _rank(function, rank, ranks, folder, seconds, pipe):
         os._exit(0)
 
 
-def run(ranks, function, seconds=60, lost=()):
-    """The answers of function(rank) on all ranks, None from those that are meant to be lost. Raises what failed."""
+def run(ranks, function, seconds=60, lost=(), patience=100):
+    """The answers of function(rank) on all ranks, None from those that are meant to be lost. Raises what failed.
+
+    The groups' timeout is that many seconds. A rank without an answer hangs when the patience, in seconds, is over.
+    """
+    name = getattr(function, "__name__", function)
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
         for rank in range(ranks):
             mine, theirs = context.Pipe(False)
-            process = context.Process(target=_rank, args=(function, rank, ranks, folder, seconds, theirs))
+            process = context.Process(target=_rank, args=(function, rank, ranks, folder, seconds, patience, theirs))
             process.start()
             theirs.close()
             pipes.append(mine)
             processes.append(process)
-        answers, failures, end = [], [], time.monotonic() + 100
+        answers, failures, end = [], [], time.monotonic() + patience
         for rank, pipe in enumerate(pipes):
             try:
                 if not pipe.poll(max(0, end - time.monotonic())):
@@ -54,12 +61,12 @@ def run(ranks, function, seconds=60, lost=()):
             except EOFError:
                 kind, answer = ("done", None) if rank in lost else ("failed", "ended without an answer")
             if kind == "failed":
-                failures.append(f"rank {rank} of {ranks} (TUTTI_TEST_SEED={SEED}): {answer}")
+                failures.append(f"{name}: rank {rank} of {ranks} (TUTTI_TEST_SEED={SEED}): {answer}")
             answers.append(answer)
         for process in processes:
             process.join(1 if failures else 20)
             if process.is_alive():
-                failures.append(f"process {process.pid} does not end")
+                failures.append(f"{name}: process {process.pid} does not end")
                 process.kill()
     if failures:
         raise AssertionError("\n".join(failures))

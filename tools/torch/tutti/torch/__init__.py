@@ -59,8 +59,8 @@ def _error_of(status):
 
 
 def _create(options, backend_options=None):
-    if backend_options is not None:
-        raise ValueError(f"tutti.torch: pg_options are {backend_options!r}, expected None: the backend has none")
+    if backend_options is not None and not isinstance(backend_options, ProcessGroupTutti.Options):
+        raise ValueError(f"tutti.torch: pg_options are {backend_options!r}, expected None or ProcessGroupTutti.Options")
     timeout = options.timeout
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
     return ProcessGroupTutti(options.store, options.group_rank, options.group_size, seconds,
@@ -69,8 +69,12 @@ def _create(options, backend_options=None):
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     """torch.distributed.monitored_barrier, which itself takes Gloo's groups alone. Rank 0 raises, naming the ranks that
-    have not come within the timeout (a datetime.timedelta): the first, or all of them."""
-    backend = (group or torch.distributed.group.WORLD)._get_backend(torch.device("cpu"))
+    have not come within the timeout (a datetime.timedelta): the first, or all of them. A rank that is not in the group
+    returns at once."""
+    group = group or torch.distributed.group.WORLD
+    if group == torch.distributed.GroupMember.NON_GROUP_MEMBER:
+        return
+    backend = group._get_backend(torch.device("cpu"))
     backend.monitored_barrier(timeout or torch.distributed.constants.default_pg_timeout, wait_all_ranks)
 
 

@@ -101,7 +101,8 @@ void Tellers::close() {
 
 // ---- Operations --------------------------------------------------------------------------------------------
 
-Engine::Engine(tutti_comm* comm) : comm_(comm), forks_(forks.load()), mover_(new std::thread([this] { run(); })) {}
+Engine::Engine(tutti_comm* comm, std::string gone)
+    : comm_(comm), gone_(std::move(gone)), forks_(forks.load()), mover_(new std::thread([this] { run(); })) {}
 
 void Engine::require_parent() const {
   if (forks_ != forks.load(std::memory_order_relaxed))
@@ -145,7 +146,7 @@ void Engine::start_queued(Ended& ended) {
       queued_count_.fetch_sub(1);
     }
     if (!comm_) {
-      end(*operation, TUTTI_INVALID_USAGE, "the process group has been destroyed");
+      end(*operation, TUTTI_INVALID_USAGE, gone_);
       ended.push_back(std::move(operation));
       continue;
     }
@@ -169,6 +170,8 @@ void Engine::end(Operation& operation, tutti_status status, const std::string& t
   }
   operation.ended.store(true, std::memory_order_release);
   outstanding_.fetch_sub(1);
+  if (status < 0 && on_break_ && !broke_.load() && comm_ && tutti_comm_async_error(comm_) < 0)
+    tellers_->tell([this] { about_to_abort(); });
 }
 
 bool Engine::reap_one(Operation& operation) {
@@ -287,9 +290,7 @@ void Engine::call(const std::function<tutti_status(tutti_comm*)>& turn) {
     turns_.enter();
     start_queued(ended);
     status = comm_ ? turn(comm_) : tutti_status{TUTTI_INVALID_USAGE};
-    const std::string text = status >= 0 ? ""
-                             : comm_     ? tutti_comm_error(comm_)
-                                         : "the process group has been destroyed";
+    const std::string text = status >= 0 ? "" : comm_ ? tutti_comm_error(comm_) : gone_;
     reap(ended);
     leave(ended);
     if (status < 0) {
@@ -300,6 +301,23 @@ void Engine::call(const std::function<tutti_status(tutti_comm*)>& turn) {
   }
   waiting_.fetch_sub(1);
   stay_if_ending();
+}
+
+bool Engine::drain(uint64_t timeout_ns) {
+  require_parent();
+  const auto deadline = Clock::now() + nanoseconds(timeout_ns);
+  waiting_.fetch_add(1);
+  for (bool idle = false, late = false;; late = Clock::now() >= deadline) {
+    Ended ended;
+    turns_.enter();
+    const OperationPtr first = running_.empty() ? nullptr : running_.front();
+    move(first.get(), late ? 0 : millisecond, ended);
+    idle = running_.empty() && queued_count_.load() == 0;
+    leave(ended);
+    if (!idle && !late) continue;
+    waiting_.fetch_sub(1);
+    return idle;
+  }
 }
 
 // ---- What nobody waits for ---------------------------------------------------------------------------------
@@ -385,14 +403,7 @@ void Engine::close(const std::string& reason) {
     comm_ = nullptr;
     return;
   }
-  const auto deadline = Clock::now() + patience;
-  while (reason.empty() && outstanding_.load() != 0 && Clock::now() < deadline) {
-    Ended ended;
-    turns_.enter();
-    const OperationPtr first = running_.empty() ? nullptr : running_.front();
-    if (comm_) move(first.get(), millisecond, ended);
-    leave(ended);
-  }
+  if (reason.empty()) drain(static_cast<uint64_t>(nanoseconds(patience).count()));
   {
     const std::lock_guard lock(mover_mutex_);
     stop_ = true;

@@ -19,6 +19,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tutti::torch {
@@ -90,8 +91,8 @@ class Tellers {
 
 class Engine {
  public:
-  // Owns the communicator from here on.
-  explicit Engine(tutti_comm* comm);
+  // Owns the communicator from here on. nullptr: there is none, and every call fails with the text `gone`.
+  explicit Engine(tutti_comm* comm, std::string gone = "the process group has been destroyed");
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   ~Engine() { close({}); }
@@ -108,6 +109,14 @@ class Engine {
   // returns another status than TUTTI_AGAIN. Throws Error.
   void call(const std::function<tutti_status(tutti_comm*)>& turn);
   uint64_t started() const { return calls_.load(std::memory_order_relaxed); }
+  // Waits at most so long until nothing is under way. False: the time has passed.
+  bool drain(uint64_t timeout_ns);
+  // Sets what is called once: in a thread of its own after an operation has failed because the communicator is broken,
+  // or by about_to_abort(). Before the first call.
+  void on_break(std::function<void()> call) { on_break_ = std::move(call); }
+  void about_to_abort() {
+    if (on_break_ && !broke_.exchange(true)) on_break_();
+  }
 
   // Ends the communicator: collective. With a reason all ranks' operations are aborted with it; otherwise pending ones
   // get some seconds. Later calls fail. Does nothing in a forked child.
@@ -131,6 +140,7 @@ class Engine {
   bool engage(const Operation*& last, uint64_t& rest_us);
 
   tutti_comm* comm_;      // the turn guards it
+  const std::string gone_;
   const uint32_t forks_;  // in the process that made it
   Turns turns_;
   std::vector<OperationPtr> running_;  // the turn guards it
@@ -148,6 +158,27 @@ class Engine {
   bool stop_ = false;
   std::unique_ptr<std::thread> mover_;
   std::unique_ptr<Tellers> tellers_ = std::make_unique<Tellers>();
+  std::function<void()> on_break_;
+  std::atomic<bool> broke_{false};
+};
+
+// The engine of a process group, which another one may replace while threads use it. Any thread.
+class CurrentEngine {
+ public:
+  explicit CurrentEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  std::shared_ptr<Engine> now() const {
+    const std::lock_guard lock(mutex_);
+    return engine_;
+  }
+  std::shared_ptr<Engine> operator->() const { return now(); }
+  void replace(std::shared_ptr<Engine> engine) {
+    const std::lock_guard lock(mutex_);
+    engine_.swap(engine);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Engine> engine_;
 };
 
 }  // namespace tutti::torch

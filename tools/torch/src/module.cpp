@@ -23,11 +23,11 @@ void raise(const Error& error) {
 }
 
 c10::intrusive_ptr<ProcessGroup> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                        double seconds, const std::string& name) {
+                                        double seconds, const std::string& name, bool deferred) {
   // Less than the clock's unit is still a deadline, and more than a lifetime none.
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(std::min(seconds, 1e9)));
-  return c10::make_intrusive<ProcessGroup>(rank, size, timeout, name,
-                                           tutti::torch::meet(*store, rank, size, timeout, name));
+  return deferred ? tutti::torch::make_deferred_group(store, rank, size, timeout, name)
+                  : tutti::torch::make_group(store, rank, size, timeout, name);
 }
 
 }  // namespace
@@ -43,7 +43,10 @@ PYBIND11_MODULE(_core, module) {
   using Free = py::call_guard<py::gil_scoped_release>;
   py::class_<ProcessGroup, c10::intrusive_ptr<ProcessGroup>, tutti::torch::Base>(module, "ProcessGroupTutti")
       .def(py::init(&create), Free(), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("seconds"),
-           py::arg("name"))
+           py::arg("name"), py::arg("deferred") = false)
+      .def_property_readonly("options", &ProcessGroup::getBackendOptions)
+      // new_group calls it on ranks that are not in the new group where the default group is bound to a device.
+      .def("perform_nocolor_split", [](ProcessGroup&, const py::object&) {}, py::arg("device"))
       .def(
           "allgather_into_tensor_coalesced",
           [](ProcessGroup& group, tutti::torch::Tensors out, tutti::torch::Tensors in) {

@@ -96,17 +96,18 @@ void ProcessGroup::startCoalescing() {
   else
     batches_[std::this_thread::get_id()].emplace();
   batches_begun_.store(batches_.size());
-  TORCH_CHECK(!last, teller("startCoalescing"), "this thread's last batch, of ", last->size(), " calls, has no end: batches ",
-              "do not nest, and one that an exception leaves has no end. It is given up, and its calls go on alone: begin ",
-              "a batch again");
+  TORCH_CHECK(
+      !last, teller("startCoalescing"), "this thread's last batch, of ", last->size(), " calls, has no end: batches ",
+      "do not nest, and one that an exception leaves has no end. It is given up, and its calls go on alone: begin ",
+      "a batch again");
 }
 
 WorkPtr ProcessGroup::endCoalescing() {
   std::vector<WorkPtr> works;
   const std::lock_guard lock(batches_mutex_);
   auto batch = batches_.extract(std::this_thread::get_id());
-  TORCH_CHECK(batch, teller("endCoalescing"), "this thread has begun no batch, expected startCoalescing in the same thread ",
-              "before");
+  TORCH_CHECK(batch, teller("endCoalescing"),
+              "this thread has begun no batch, expected startCoalescing in the same thread ", "before");
   batches_begun_.store(batches_.size());
   if (batch.mapped()) works.swap(*batch.mapped());
   return work_of_all(getRank(), std::move(works));

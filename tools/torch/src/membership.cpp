@@ -24,7 +24,7 @@ StorePtr part_of(const StorePtr& store, const std::string& prefix) {
 }
 
 template <typename Ranks>
-std::string list_of(const Ranks& ranks) {
+std::string ranks_of(const Ranks& ranks) {
   return c10::str(ranks.size() == 1 ? "rank " : "ranks ", c10::Join(", ", ranks));
 }
 
@@ -60,9 +60,7 @@ std::string ProcessGroup::teller(const char* name) const {
 }
 
 // A copy: torch writes into it what a group that is made of this one is to have.
-c10::intrusive_ptr<c10d::Backend::Options> ProcessGroup::getBackendOptions() {
-  return c10::make_intrusive<Options>("tutti", timeout_);
-}
+OptionsPtr ProcessGroup::getBackendOptions() { return c10::make_intrusive<Options>("tutti", timeout_); }
 
 // ---- Groups made of this one -------------------------------------------------------------------------------
 
@@ -82,9 +80,9 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::merge(const StorePtr& store, con
                                                       const int& size) {
   const std::string who = teller("merge");
   TORCH_CHECK(store, who, "got no store, expected one that all ranks of the new group have");
-  TORCH_CHECK(rank >= 0 && rank < size, who, "this rank would be rank ", rank, " of ", size, ", expected 0 to ", size - 1,
-              ": the store was used by a merge before, or more ranks than ", size, " have come; take a store, or a ",
-              "PrefixStore, that is new");
+  TORCH_CHECK(rank >= 0 && rank < size, who, "this rank would be rank ", rank, " of ", size, ", expected 0 to ",
+              size - 1, ": the store was used by a merge before, or more ranks than ", size,
+              " have come; take a store, or a ", "PrefixStore, that is new");
   const Unlocked unlocked;
   return make_group(store, rank, size, options ? options->timeout : milliseconds(timeout_),
                     name_by(options, name_ + "'s merge"));
@@ -98,19 +96,20 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::shrink(const std::vector<int64_t
   TORCH_CHECK(!excluded.empty(), who, "no rank is excluded, expected at least one");
   TORCH_CHECK(std::find(excluded.begin(), excluded.end(), getRank()) == excluded.end(), who, "this rank is excluded, ",
               "expected a call of the others alone");
-  TORCH_CHECK(flags == 0 || flags == 1, who, "got the flags ", flags, ", expected 0 (SHRINK_DEFAULT: what is under way ",
+  TORCH_CHECK(flags == 0 || flags == 1, who, "got the flags ", flags,
+              ", expected 0 (SHRINK_DEFAULT: what is under way ",
               "goes on to its end) or 1 (SHRINK_ABORT: it is aborted)");
   const Unlocked unlocked;
   std::vector<int64_t> gone = excluded;
   std::sort(gone.begin(), gone.end());
   const auto before = std::lower_bound(gone.begin(), gone.end(), getRank()) - gone.begin();
-  const std::string without = " without " + list_of(gone);
+  const std::string without = " without " + ranks_of(gone);
   const std::string reason = c10::str("rank ", getRank(), " shrank ", name_, ": it goes on", without);
   if (flags == 1)
     end_by(reason);
   else
     wait_with_signals(UINT64_MAX, [this](uint64_t slice) { return engine_->drain(slice); });
-  auto group = make_group(part_of(store_, c10::str("shrink/", c10::Join(",", gone), "/")),
+  auto group = make_group(part_of(store_, c10::str("shrink/", c10::Join(",", gone))),
                           getRank() - static_cast<int>(before), getSize() - static_cast<int>(gone.size()),
                           options ? options->timeout : milliseconds(timeout_), name_by(options, name_ + without));
   engine_->close(reason);
@@ -144,15 +143,18 @@ c10::intrusive_ptr<c10d::Work> ProcessGroup::reconfigure(const c10d::Reconfigure
   } const leave{reconfigures_};
 
   const Unlocked unlocked;
-  const StorePtr place = part_of(store_, c10::str("reconfigure/", options.uuid, "/"));
+  const StorePtr place = part_of(store_, c10::str("reconfigure/", options.uuid));
   const std::string mine = c10::str(std::hash<std::string>()(c10::Join(" ", members)));
-  TORCH_CHECK(used_uuids_.insert(options.uuid).second && place->compareSet("members", "", mine) == mine, who, "the uuid ",
-              options.uuid, " was already used, by a call before or with other handles, or the handles in another order; ",
+  TORCH_CHECK(used_uuids_.insert(options.uuid).second && place->compareSet("members", "", mine) == mine, who,
+              "the uuid ", options.uuid,
+              " was already used, by a call before or with other handles, or the handles in another order; ",
               "expected a fresh one, the same on all members");
-  // Where nothing is under way the members before may still need what is on its way to them: they end when all are here.
+  // Where nothing is under way the members before may still need what is on its way to them: they end when all are
+  // here.
   const std::shared_ptr<Engine> before = engine_.now();
   const auto rank = static_cast<int>(at - members.begin()), size = static_cast<int>(members.size());
-  const std::string reason = c10::str("rank ", getRank(), " reconfigured ", name_, ": it goes on with ", size, " members");
+  const std::string reason =
+      c10::str("rank ", getRank(), " reconfigured ", name_, ": it goes on with ", size, " members");
   if (!before->drain(0)) end_by(reason);
   const std::shared_ptr<Engine> engine =
       meet(*place, rank, size, timeout_, name_, options.timeout.value_or(milliseconds(0)));

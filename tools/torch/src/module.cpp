@@ -41,12 +41,14 @@ PYBIND11_MODULE(_core, module) {
     }
   });
   using Free = py::call_guard<py::gil_scoped_release>;
-  py::class_<ProcessGroup, c10::intrusive_ptr<ProcessGroup>, tutti::torch::Base>(module, "ProcessGroupTutti")
+  py::class_<ProcessGroup, c10::intrusive_ptr<ProcessGroup>, tutti::torch::Base> group(module, "ProcessGroupTutti");
+  group
       .def(py::init(&create), Free(), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("seconds"),
            py::arg("name"), py::arg("deferred") = false)
       .def_property_readonly("options", &ProcessGroup::getBackendOptions)
       // new_group calls it on ranks that are not in the new group where the default group is bound to a device.
-      .def("perform_nocolor_split", [](ProcessGroup&, const py::object&) {}, py::arg("device"))
+      .def(
+          "perform_nocolor_split", [](ProcessGroup&, const py::object&) {}, py::arg("device"))
       .def(
           "allgather_into_tensor_coalesced",
           [](ProcessGroup& group, tutti::torch::Tensors out, tutti::torch::Tensors in) {
@@ -63,5 +65,8 @@ PYBIND11_MODULE(_core, module) {
           Free(), py::arg("outputs"), py::arg("inputs"), py::arg("op") = c10d::ReduceOp(c10d::ReduceOp::SUM))
       .def("close", &ProcessGroup::close, Free(), py::arg("reason") = "",
            "Ends the group: collective. With a reason: aborts what all ranks have under way.");
+  using Options = ProcessGroup::Options;
+  py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(group, "Options")
+      .def("__deepcopy__", [](const Options& own, const py::object&) { return c10::make_intrusive<Options>(own); });
   module.def("_close_all", &tutti::torch::close_all, Free(), py::arg("reason"));
 }

@@ -106,19 +106,25 @@ class ProcessGroup final : public Base {
   WorkPtr endCoalescing() override;
 
   // ---- Groups made of this one (membership.cpp). They are independent of it, and have communicators of their own.
-  using Options = c10d::Backend::Options;
+  struct Options final : c10d::Backend::Options {
+    using c10d::Backend::Options::Options;
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const override { return c10::make_intrusive<Options>(*this); }
+#endif
+  };
+  using OptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
-  c10::intrusive_ptr<Options> getBackendOptions() override;
+  OptionsPtr getBackendOptions() override;
   bool supportsSplitting() const override { return true; }
   // `ranks` are this group's, in the order of the new one; nullptr for a rank that is not among them.
   BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
-                   const c10::intrusive_ptr<Options>& options) override;
+                   const OptionsPtr& options) override;
   // With ranks of other groups that call it with the same store, each with a `rank` of its own below `size`.
-  BackendPtr merge(const c10::intrusive_ptr<c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
-                   const int& rank, const int& size) override;
+  BackendPtr merge(const c10::intrusive_ptr<c10d::Store>& store, const OptionsPtr& options, const int& rank,
+                   const int& size) override;
   bool supportsShrinking() const override { return true; }
   // All ranks but the excluded ones call it, and this group ends. flags: 0 waits for what is under way, 1 aborts it.
-  BackendPtr shrink(const std::vector<int64_t>& excluded, int flags, const c10::intrusive_ptr<Options>& options) override;
+  BackendPtr shrink(const std::vector<int64_t>& excluded, int flags, const OptionsPtr& options) override;
 
   // ---- Other members for this group (membership.cpp)
 #ifdef C10D_BACKEND_HAS_RECONFIGURE

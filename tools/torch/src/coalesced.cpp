@@ -1,12 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lists of tensors that travel together: one call of Tutti's for each tensor, all of them in one group. Tutti sends
-// small ones as one, and each large one from where it lies.
+// small ones as one, and each large one from where it lies. And batches: calls of any kind, with one handle.
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "process_group.hpp"
 
 namespace tutti::torch {
+namespace {
+
+using std::chrono::milliseconds;
+using Future = c10::ivalue::Future;
+using FuturePtr = c10::intrusive_ptr<Future>;
+
+class Batch final : public c10d::Work {
+ public:
+  Batch(int rank, std::vector<WorkPtr> works) : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(), [](const WorkPtr& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(), [](const WorkPtr& work) { return work->isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    for (const WorkPtr& work : works_)
+      if (std::exception_ptr failure = work->exception()) return failure;
+    return nullptr;
+  }
+  Tensors result() override {
+    Tensors all;
+    for (const WorkPtr& work : works_) {
+      const Tensors some = work->result();
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }
+  void synchronize() override {}
+  bool wait(milliseconds timeout) override {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    for (const WorkPtr& work : works_) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
+      work->wait(timeout.count() > 0 ? std::max(left, milliseconds(1)) : timeout);
+    }
+    return true;
+  }
+  void abort() override { TORCH_CHECK(false, "tutti:batch: one batch cannot be aborted alone"); }
+  FuturePtr getFuture() override;
+
+ private:
+  const std::vector<WorkPtr> works_;
+  FuturePtr future_;  // mutex_ guards it
+};
+
+// The last of the calls to end completes it, in that call's thread.
+FuturePtr Batch::getFuture() {
+  const std::lock_guard lock(mutex_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+  std::vector<FuturePtr> parts;
+  for (const WorkPtr& work : works_) parts.push_back(work->getFuture());
+  const auto complete = [whole = future_, parts] {
+    Tensors all;
+    for (const FuturePtr& part : parts) {
+      if (part->hasError()) return whole->setError(part->exception_ptr());
+      for (const at::Tensor& tensor : part->constValue().toTensorVector()) all.push_back(tensor);
+    }
+    whole->markCompleted(c10::IValue(all));
+  };
+  if (parts.empty()) complete();
+  const auto left = std::make_shared<std::atomic<size_t>>(parts.size());
+  for (const FuturePtr& part : parts)
+    part->addCallback([left, complete](Future&) {
+      if (left->fetch_sub(1) == 1) complete();
+    });
+  return future_;
+}
+
+}  // namespace
+
+WorkPtr work_of_all(int rank, std::vector<WorkPtr> works) { return c10::make_intrusive<Batch>(rank, std::move(works)); }
+
+// ---- Batches -----------------------------------------------------------------------------------------------
+
+// Works are dropped where no mutex is held: a tensor that Python knows may need the interpreter's lock.
+void ProcessGroup::startCoalescing() {
+  std::optional<std::vector<WorkPtr>> last;
+  const std::lock_guard lock(batches_mutex_);
+  last.swap(batches_[std::this_thread::get_id()]);
+  if (last)
+    batches_.erase(std::this_thread::get_id());
+  else
+    batches_[std::this_thread::get_id()].emplace();
+  batches_begun_.store(batches_.size());
+  TORCH_CHECK(
+      !last, teller("startCoalescing"), "this thread's last batch, of ", last->size(), " calls, has no end: batches ",
+      "do not nest, and one that an exception leaves has no end. It is given up, and its calls go on alone: begin ",
+      "a batch again");
+}
+
+WorkPtr ProcessGroup::endCoalescing() {
+  std::vector<WorkPtr> works;
+  const std::lock_guard lock(batches_mutex_);
+  auto batch = batches_.extract(std::this_thread::get_id());
+  TORCH_CHECK(batch, teller("endCoalescing"),
+              "this thread has begun no batch, expected startCoalescing in the same thread ", "before");
+  batches_begun_.store(batches_.size());
+  if (batch.mapped()) works.swap(*batch.mapped());
+  return work_of_all(getRank(), std::move(works));
+}
+
+void ProcessGroup::remember(const WorkPtr& work) {
+  const std::lock_guard lock(batches_mutex_);
+  const auto batch = batches_.find(std::this_thread::get_id());
+  if (batch != batches_.end() && batch->second) batch->second->push_back(work);
+}
+
+// At an abort, whose caller may be in a batch of this group, and ends it afterwards.
+void ProcessGroup::forget_batches() {
+  std::vector<std::optional<std::vector<WorkPtr>>> forgotten;
+  const std::lock_guard lock(batches_mutex_);
+  for (auto& [thread, works] : batches_) forgotten.emplace_back().swap(works);
+}
+
+// ---- Lists -------------------------------------------------------------------------------------------------
 
 // Calls that go on together must not write what another one reads. own: the place at which each would be in place.
 void ProcessGroup::keep_apart(Calls& calls, const std::vector<Place>& own) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "ending.hpp"
 
@@ -103,8 +104,13 @@ void Tellers::close() {
 
 // ---- Operations --------------------------------------------------------------------------------------------
 
-Engine::Engine(tutti_comm* comm)
-    : comm_(comm), handle_(comm), forks_(forks.load()), mover_(new std::thread([this] { run(); })) {}
+Engine::Engine(tutti_comm* comm, std::string gone)
+    : comm_(comm),
+      handle_(comm),
+      forks_(forks.load()),
+      mover_(new std::thread([this] { run(); })),
+      ended_(!comm),
+      end_(TUTTI_INVALID_USAGE, gone) {}
 
 void Engine::require_parent() const {
   if (forks_ != forks.load(std::memory_order_relaxed))
@@ -174,6 +180,8 @@ void Engine::end(Operation& operation, tutti_status status, const std::string& t
   if (operation.timed) operation.over = Clock::now();
   operation.ended.store(true, std::memory_order_release);
   outstanding_.fetch_sub(1);
+  if (status < 0 && on_break_ && !broke_.load() && comm_ && tutti_comm_async_error(comm_) < 0)
+    tellers_->tell([this] { about_to_abort(); });
 }
 
 bool Engine::reap_one(Operation& operation) {
@@ -305,6 +313,23 @@ void Engine::call(const std::function<tutti_status(tutti_comm*)>& turn) {
   stay_if_ending();
 }
 
+bool Engine::drain(uint64_t timeout_ns) {
+  require_parent();
+  const auto deadline = Clock::now() + nanoseconds(timeout_ns);
+  waiting_.fetch_add(1);
+  for (bool idle = false, late = false;; late = Clock::now() >= deadline) {
+    Ended ended;
+    turns_.enter();
+    const OperationPtr first = running_.empty() ? nullptr : running_.front();
+    move(first.get(), late ? 0 : millisecond, ended);
+    idle = running_.empty() && queued_count_.load() == 0;
+    leave(ended);
+    if (!idle && !late) continue;
+    waiting_.fetch_sub(1);
+    return idle;
+  }
+}
+
 // ---- What nobody waits for ---------------------------------------------------------------------------------
 
 uint64_t Engine::moved_bytes() {
@@ -390,20 +415,14 @@ void Engine::close(const std::string& reason) {
   if (!reason.empty() && !ended_.load()) tutti_comm_abort(handle_, reason.c_str());
   {
     const std::lock_guard lock(end_mutex_);
-    if (!ended_.load()) end_communicator(reason);
+    if (!std::exchange(closed_, true)) end_communicator(reason);
   }
   tellers_->close();  // a callback may close the engine, too
 }
 
 void Engine::end_communicator(const std::string& reason) {
-  const auto begin = Clock::now(), deadline = begin < gave_up_at + soon ? begin : begin + patience;
-  while (reason.empty() && outstanding_.load() != 0 && Clock::now() < deadline) {
-    Ended ended;
-    turns_.enter();
-    const OperationPtr first = running_.empty() ? nullptr : running_.front();
-    move(first.get(), millisecond, ended);
-    leave(ended);
-  }
+  if (reason.empty())
+    drain(Clock::now() < gave_up_at + soon ? 0 : static_cast<uint64_t>(nanoseconds(patience).count()));
   {
     const std::lock_guard lock(mover_mutex_);
     stop_ = true;
@@ -413,11 +432,11 @@ void Engine::end_communicator(const std::string& reason) {
   Ended ended;
   turns_.enter();
   const bool gave_up = reason.empty() && outstanding_.load() != 0;
-  if (gave_up) tutti_comm_abort(handle_, "destroyed the process group with operations pending");
+  if (gave_up && handle_) tutti_comm_abort(handle_, "destroyed the process group with operations pending");
   while (!running_.empty()) reap(ended);
   if (!reason.empty()) end_ = Error(TUTTI_ABORTED, "the process group has been aborted: " + reason);
   comm_ = nullptr;
-  tutti_comm_destroy(handle_);
+  if (handle_) tutti_comm_destroy(handle_);
   ended_.store(true);
   start_queued(ended);
   leave(ended);

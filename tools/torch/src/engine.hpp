@@ -20,6 +20,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tutti::torch {
@@ -93,8 +94,8 @@ class Tellers {
 
 class Engine {
  public:
-  // Owns the communicator from here on.
-  explicit Engine(tutti_comm* comm);
+  // Owns the communicator from here on. nullptr: there is none, and every call fails with the text `gone`.
+  explicit Engine(tutti_comm* comm, std::string gone = "the process group has been destroyed");
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   ~Engine() { close({}); }
@@ -112,8 +113,16 @@ class Engine {
   void call(const std::function<tutti_status(tutti_comm*)>& turn);
   // Operations that start from now on are timed.
   void time_operations() { times_.store(true); }
-  // What has broken the communicator; TUTTI_OK: nothing, or it has ended.
+  // What has broken the communicator; TUTTI_OK: nothing, or there is none.
   tutti_status error() const { return ended_.load() ? tutti_status{TUTTI_OK} : tutti_comm_async_error(handle_); }
+  // Waits at most so long until nothing is under way. False: the time has passed.
+  bool drain(uint64_t timeout_ns);
+  // Sets what is called once: in a thread of its own after an operation has failed because the communicator is broken,
+  // or by about_to_abort(). Before the first call.
+  void on_break(std::function<void()> call) { on_break_ = std::move(call); }
+  void about_to_abort() {
+    if (on_break_ && !broke_.exchange(true)) on_break_();
+  }
 
   // Ends the communicator: collective. Later calls fail. Without a reason pending operations get some seconds; where
   // those of one group do not end in that time, the groups that this thread closes next do not wait again. A reason
@@ -139,7 +148,7 @@ class Engine {
   void run();
   bool engage(const Operation*& last, uint64_t& rest_us);
 
-  tutti_comm* comm_;          // the turn guards it; nullptr: it has ended
+  tutti_comm* comm_;          // the turn guards it; nullptr: there is none, or it has ended
   tutti_comm* const handle_;  // the same, for what any thread may call until ended_
   const uint32_t forks_;      // in the process that made it
   Turns turns_;
@@ -159,10 +168,32 @@ class Engine {
   bool stop_ = false;
   std::unique_ptr<std::thread> mover_;
   std::unique_ptr<Tellers> tellers_ = std::make_unique<Tellers>();
+  std::function<void()> on_break_;
+  std::atomic<bool> broke_{false};
 
   std::mutex end_mutex_;
-  std::atomic<bool> ended_{false};
-  Error end_{TUTTI_INVALID_USAGE, "the process group has been destroyed"};  // of later calls; the turn guards it
+  bool closed_ = false;  // the mutex guards it
+  std::atomic<bool> ended_;
+  Error end_;  // of calls without a communicator; the turn guards it
+};
+
+// The engine of a process group, which another one may replace while threads use it. Any thread.
+class CurrentEngine {
+ public:
+  explicit CurrentEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  std::shared_ptr<Engine> now() const {
+    const std::lock_guard lock(mutex_);
+    return engine_;
+  }
+  std::shared_ptr<Engine> operator->() const { return now(); }
+  void replace(std::shared_ptr<Engine> engine) {
+    const std::lock_guard lock(mutex_);
+    engine_.swap(engine);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Engine> engine_;
 };
 
 }  // namespace tutti::torch

@@ -48,14 +48,6 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// A name that no other meeting and no earlier attempt has.
-std::string fresh_name() {
-  std::random_device random;
-  std::string name;
-  for (int n = 0; n < 4; ++n) name += c10::str(random(), "-");
-  return name;
-}
-
 // The ranks meet over a store, which may hold what earlier meetings and attempts have left, also of processes that are gone.
 // Each rank leaves a fresh name under its number. Rank 0 answers each name with its offer, which has a fresh name too, and says
 // "go" once all ranks whose names stand there now have taken it. A rank that comes anew replaces its name, and is answered anew.
@@ -165,9 +157,18 @@ class Meeting {
 
 }  // namespace
 
-std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, milliseconds timeout, const std::string& name) {
+std::string fresh_name() {
+  std::random_device random;
+  std::string name;
+  for (int n = 0; n < 4; ++n) name += c10::str(random(), "-");
+  return name;
+}
+
+std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, milliseconds timeout, const std::string& name,
+                             milliseconds within) {
   // One deadline for all that follows.
-  Meeting meeting(store, rank, size, timeout.count() > 0 ? timeout : no_timeout, name);
+  if (within.count() <= 0) within = timeout.count() > 0 ? timeout : no_timeout;
+  Meeting meeting(store, rank, size, within, name);
   const std::string id = meeting.id();
   std::array<char, 4096> error{};
   tutti_comm_config config{};
@@ -179,7 +180,7 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, millisecond
   config.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
   // Where it is the shorter one: it is also how long links that are made later and the group's end wait for others, for which the
   // group's timeout may be too long, and what is left of it too short.
-  const milliseconds left = std::max(meeting.left(), std::min(timeout, least_connect_timeout));
+  const milliseconds left = std::max(meeting.left(), std::min(within, least_connect_timeout));
   if (timeout.count() > 0 && left < connect_timeout())
     config.connect_timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(left).count());
   config.error = error.data();

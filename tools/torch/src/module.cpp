@@ -23,11 +23,11 @@ void raise(const Error& error) {
 }
 
 c10::intrusive_ptr<ProcessGroup> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                        double seconds, const std::string& name) {
+                                        double seconds, const std::string& name, bool deferred) {
   // Less than the clock's unit is still a deadline, and more than a lifetime none.
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(std::min(seconds, 1e9)));
-  return c10::make_intrusive<ProcessGroup>(rank, size, timeout, name,
-                                           tutti::torch::meet(*store, rank, size, timeout, name));
+  return deferred ? tutti::torch::make_deferred_group(store, rank, size, timeout, name)
+                  : tutti::torch::make_group(store, rank, size, timeout, name);
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ PYBIND11_MODULE(TUTTI_TORCH_MODULE, module) {
   py::class_<ProcessGroup, c10::intrusive_ptr<ProcessGroup>, c10d::Backend> group(module, "ProcessGroupTutti");
   group
       .def(py::init(&create), Free(), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("seconds"),
-           py::arg("name"))
+           py::arg("name"), py::arg("deferred") = false)
       .def("close", &ProcessGroup::close, py::arg("reason") = "",
            "Ends the group: collective. With a reason: aborts what all ranks have under way.")
       // These two torch 2.14 has for all backends.

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process_group.hpp"
 
-#include <pybind11/pybind11.h>
-
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <utility>
 
+#include "signals.hpp"
 #include "work.hpp"
 
 namespace tutti::torch {
@@ -67,19 +65,24 @@ Buffer::Form form_of(bool blocks) { return blocks ? Buffer::Form::blocks : Buffe
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(int rank, int size, std::chrono::milliseconds timeout, const std::string& name,
-                           std::shared_ptr<Engine> engine)
-    : c10d::Backend(rank, size), engine_(std::move(engine)), timeout_(timeout), name_(name) {
+ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
+                           const std::string& name, std::shared_ptr<Engine> engine)
+    : c10d::Backend(rank, size),
+      engine_(std::move(engine)),
+      timeout_(timeout),
+      name_(name),
+      store_(std::move(store)) {
   init();
+  watch(*engine_.now());
 }
 
 ProcessGroup::~ProcessGroup() { close({}); }
 
 // Python drops groups with the interpreter's lock held, which callbacks that go on may want.
 void ProcessGroup::close(const std::string& reason) {
-  std::optional<pybind11::gil_scoped_release> unlocked;
-  if (Py_IsInitialized() && PyGILState_Check()) unlocked.emplace();
-  engine_->close(reason);
+  if (!reason.empty()) return end_by(reason);
+  const Unlocked unlocked;
+  engine_->close({});
 }
 
 // A new object for each caller: torch changes the one that it gets, for a group that it makes by it.
@@ -93,6 +96,11 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroup::getBackendOptions() {
 void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
   TORCH_CHECK(timeout.count() > 0, "tutti: ", name_, ": the timeout is ", timeout.count(), " ms, expected more than 0");
   timeout_.store(timeout);
+}
+
+void ProcessGroup::enableCollectivesTiming() {
+  timed_.store(true);
+  engine_->time_operations();
 }
 
 c10d::ErrorType ProcessGroup::getError() {
@@ -133,11 +141,13 @@ WorkPtr ProcessGroup::launch(Calls made, const Start& start, const Tensors& resu
     profiled.insert(profiled.end(), some.begin(), some.end());
   }
   const uint64_t number = 1 + (c10d::isP2POp(first.type) ? messages_ : collectives_).fetch_add(1);
-  auto work = c10::make_intrusive<Work>(getRank(), first.type, profiled, results, engine_, operation,
-                                        Work::Facts{first.name, number, timeout, first.envelope});
-  engine_->start(operation);
+  const std::shared_ptr<Engine> engine = engine_.now();
+  WorkPtr work = c10::make_intrusive<Work>(getRank(), first.type, profiled, results, engine, operation,
+                                           Work::Facts{first.name, number, timeout, first.envelope});
+  engine->start(operation);
   if (operation->ended.load(std::memory_order_acquire) && operation->failure)
     std::rethrow_exception(operation->failure);
+  if (batches_begun_.load(std::memory_order_relaxed)) remember(work);
   return work;
 }
 
@@ -330,6 +340,25 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d:
                   : tutti_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), root, opts, request);
   });
 }
+
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+WorkPtr ProcessGroup::gather_into_tensor(at::Tensor& out, at::Tensor& in, const c10d::GatherOptions& options) {
+  constexpr auto name = "tutti:gather_into_tensor";
+  const uint32_t root = check_root(name, options.rootRank);
+  Call call{name, c10d::OpType::GATHER, Buffer(name, {in}, Buffer::Use::read), {}, options.timeout};
+  if (options.rootRank == getRank()) {
+    TORCH_CHECK(out.numel() == in.numel() * getSize() && out.scalar_type() == in.scalar_type(), name,
+                ": the output tensor has ", out.numel(), " elements of ", out.scalar_type(), ", expected ",
+                in.numel() * getSize(), " of ", in.scalar_type(), ": the input's of each of the ", getSize(), " ranks");
+    call.out = Buffer(name, {out}, Buffer::Use::write);
+    call.in.keep_apart_from(Written({&call.out}), 0, own_part(out, in));
+  }
+  return launch(call, [root](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_gather(comm, c.in.data(), c.out.data(), c.in.elements() * c.in.scale(), c.in.dtype(), root, opts,
+                        request);
+  });
+}
+#endif
 
 WorkPtr ProcessGroup::scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ScatterOptions& options) {
   constexpr auto name = "tutti:scatter";

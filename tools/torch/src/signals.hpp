@@ -23,6 +23,17 @@ inline void run_signal_handlers() {
   if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
 }
 
+// While one lives, this thread does not have the interpreter's lock.
+class Unlocked {
+ public:
+  Unlocked() {
+    if (Py_IsInitialized() && PyGILState_Check()) released_.emplace();
+  }
+
+ private:
+  std::optional<pybind11::gil_scoped_release> released_;
+};
+
 // While one lives, this thread's waits for other ranks in the core run the handlers, and end early where one raises.
 class InterruptibleWaits {
  public:

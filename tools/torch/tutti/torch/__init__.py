@@ -64,7 +64,8 @@ def _create(options, backend_options=None):
     timeout = options.timeout
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
     return ProcessGroupTutti(options.store, options.group_rank, options.group_size, seconds,
-                             f"group {options.group_id or 'world'}")
+                             f"group {options.group_id or 'world'}",
+                             deferred=getattr(options, "enable_reconfigure", False))  # torch 2.14
 
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):

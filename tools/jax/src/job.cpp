@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <optional>
 
 namespace tutti::mpitrampoline {
 namespace {

@@ -146,8 +146,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroup::reconfigure(const c10d::Reconfigure
               "the uuid ", options.uuid,
               " was already used, by a call before or with other handles, or the handles in another order; ",
               "expected a fresh one, the same on all members");
-  // Where nothing is under way the members before may still need what is on its way to them: they end when all are
-  // here.
+  // Other members may still need what this rank has sent. So a group in which nothing is under way here ends only
+  // when all have come.
   const std::shared_ptr<Engine> before = engine_.now();
   const auto rank = static_cast<int>(at - members.begin()), size = static_cast<int>(members.size());
   const std::string reason =

@@ -84,11 +84,6 @@ def split_as_bound(rank):
     world = dist.group.WORLD
     raises(RuntimeError, "No device associated with the default pg", dist.split_group, None, [[0, 1], [2, 3]])
     world.bound_device_id = torch.device("cuda", 0)
-    group = dist.new_group([0, 2])  # the others are told by perform_nocolor_split
-    if rank in (0, 2):
-        check_sum(group, [0, 2], "a new group")
-    else:
-        assert group == dist.GroupMember.NON_GROUP_MEMBER
     with mock.patch("torch.accelerator.is_available", lambda: True), \
          mock.patch("torch.accelerator.current_accelerator", lambda: torch.device("cpu")):
         half = dist.split_group(None, [[0, 1], [2, 3]], timeout=seconds(50))
@@ -100,6 +95,12 @@ def split_as_bound(rank):
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("row", "column"))
         check_sum(mesh.get_group("row"), [rank % 2, rank % 2 + 2], "a mesh's dimension")
         check_sum(mesh.get_group("column"), mine, "a mesh's other dimension")
+    # torch 2.13 splits no group after this: it makes names of the number of a rank's groups, which differs then.
+    group = dist.new_group([0, 2])  # the others are told by perform_nocolor_split
+    if rank in (0, 2):
+        check_sum(group, [0, 2], "a new group")
+    else:
+        assert group == dist.GroupMember.NON_GROUP_MEMBER
     world.bound_device_id = None
     dist.barrier()
 

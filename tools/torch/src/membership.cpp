@@ -164,7 +164,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroup::reconfigure(const c10d::Reconfigure
 }
 #endif
 
-void ProcessGroup::abort() { end_by(c10::str("rank ", getRank(), " aborted ", name_)); }
+void ProcessGroup::abort() { end_by("the program called abort()"); }
 
 // With what is under way, on all ranks.
 void ProcessGroup::end_by(const std::string& reason) {

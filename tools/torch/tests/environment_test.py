@@ -44,7 +44,7 @@ class Environment(unittest.TestCase):
         status, printed, calls = self.run_it("--python", str(self.python), "--system-site-packages", "a folder")
         self.assertEqual(status, 0, printed)
         self.assertEqual(calls[0], "python -m venv --system-site-packages a folder")
-        self.assertRegex(calls[1], "^python3 -m pip install .*torch==2.13.0 numpy jsonschema$")
+        self.assertRegex(calls[1], "^python3 -m pip install .*torch==2.13.0 numpy jsonschema mypy ml_dtypes$")
         self.assertIn("torch 2.13.0+cpu is in", printed)
         self.assertEqual(printed.splitlines()[-1].split(None, 3)[-1].replace("\\", ""),
                          f"-DPython3_EXECUTABLE={self.folder}/a folder/bin/python3")

@@ -261,7 +261,7 @@ def membership(rank):
         stuck = dist.irecv(torch.empty(3), 0)
     all_here(store, "before the abort", rank, 4)
     if rank == 3:
-        raises(tutti.Aborted, "rank [012] aborted group 0", stuck.wait)
+        raises(tutti.Aborted, "rank [012] aborted: the program called abort", stuck.wait)
         raises(RuntimeError, "", dist.all_reduce, torch.ones(3))
     else:
         world.abort()

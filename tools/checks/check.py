@@ -250,7 +250,6 @@ class Check:
         if self.step("torch", "tools/torch-environment", torch):
             everything.append(f"-DPython3_EXECUTABLE={torch}/bin/python3")
         self.part("release", "release", everything, ["-L", "soak"])
-        self.step("wheel", sys.executable, "-B", "tools/package/tests/wheel_test.py", ".")
         self.step("survival", "build/tests/survival", "--kills", 40, "--stops", 5, "--pairs", 10, "--seed", seed)
         self.step("random", "build/bin/tutti-conform", "fuzz", "--seconds", 120, "--seed", seed)
         self.step("differential", "core/tests/mpi/differential", "build", 5000)
@@ -258,6 +257,7 @@ class Check:
         self.part("minimal", "minimal", [], ["-LE", "soak"])
         self.part("asan-ubsan", "asan-ubsan", [f"-DTUTTI_MEMBERS={LIBRARY}", *TOGETHER], SANITIZED)
         self.part("tsan", "tsan", [f"-DTUTTI_MEMBERS={LIBRARY}", "-DTUTTI_BUILD_ONE_THREAD_TESTS=OFF", *TOGETHER], SANITIZED)
+        self.step("wheel", sys.executable, "-B", "tools/package/tests/wheel_test.py", ".")
 
     def full(self):
         seed = self.seed

@@ -137,7 +137,10 @@ def beside(python, folder):
                env={**CLEAN, "LD_LIBRARY_PATH": str(other)})
     expect("LD_LIBRARY_PATH does not mix", "site-packages/tutti/lib/" in told, told)
     told = run(python, "-c", "import tutti", env={**CLEAN, "LD_PRELOAD": str(other / "libtutti.so.0")}, status=1)
-    expect("a library of another version is refused by name", f"the library of this process, {other}/libtutti.so.0, is 9.9.9" in told, told)
+    expect("a library with other symbols is refused by name", f"does not fit {other}/libtutti.so.0, which is in this process already" in told, told)
+    run("cc", "-shared", "-fPIC", "-o", other / "libversion.so", other / "other.c")
+    told = run(python, "-c", "import tutti", env={**CLEAN, "LD_PRELOAD": str(other / "libversion.so")}, status=1)
+    expect("a library of another version, too", f"the library of this process, {other}/libversion.so, is 9.9.9" in told, told)
 
 
 def with_torch(python, wheel, torch, home, folder):

@@ -33,6 +33,13 @@ except ModuleNotFoundError as absent:
         f"tutti: {__path__[0]} is for {_build.PYTHON} ({_build.VERSION}), and has no extension module for this one, "
         f"{sys.executable} ({platform.python_version()}): start that one, or build for this one, in Tutti's folder: "
         f"{_build.MEND.format(python=sys.executable)}", name=absent.name) from None
+except ImportError as problem:
+    with open("/proc/self/maps") as maps:
+        there = sorted({line.split(maxsplit=5)[5].strip() for line in maps if "/libtutti.so" in line})
+    if "undefined symbol" not in str(problem) or not there:
+        raise
+    raise ImportError(f"tutti: {__path__[0]} does not fit {' and '.join(there)}, which is in this process already: see "
+                      f"LD_PRELOAD and LD_LIBRARY_PATH, and what loads that library before ({problem})") from None
 from tutti.threads import run_threads
 
 __all__ = ["FLOAT32_INT32", "FLOAT64_INT64", "IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Envelope",

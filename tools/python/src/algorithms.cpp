@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lock.hpp"
 #include "schedules.hpp"
 
 namespace tutti::python {
@@ -87,7 +88,7 @@ class Written {
   // A Python exception becomes the plugin's error.
   template <typename Call>
   std::string in_python(Call&& call) const {
-    const py::gil_scoped_acquire locked;
+    const Locked locked;
     try {
       return call();
     } catch (py::error_already_set& error) {

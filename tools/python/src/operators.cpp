@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "lock.hpp"
+
 namespace tutti::python {
 namespace {
 
@@ -39,7 +41,7 @@ struct Operator::Body {
     from.attr("release")();
   }
   static tutti_status call(void* inout, const void* in, uint64_t count, uint32_t dtype, void* context) {
-    const py::gil_scoped_acquire locked;
+    const Locked locked;
     try {
       static_cast<const Body*>(context)->combine(inout, in, count, dtype);
       return TUTTI_OK;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "lock.hpp"
 #include "number.hpp"
 #include "plan/src/drawing.hpp"
 
@@ -50,7 +51,7 @@ Plan build(const std::string& name, const std::string& collective, const Number&
   take_plugin_error();
   tutti_status status;
   {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     status = build_schedules(*algorithm, plan.problem, &plan.schedules, &error);
   }
   if (status < 0) {
@@ -61,7 +62,7 @@ Plan build(const std::string& name, const std::string& collective, const Number&
 }
 
 Proof prove(const Plan& plan) {
-  const py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return verify_algorithm(*plan.algorithm, plan.problem);
 }
 

@@ -84,7 +84,7 @@ Signals::Signals() {
   if (depth_++ > 0) return;
   tutti_set_interrupt(
       [](void*) -> int32_t {
-        const py::gil_scoped_acquire locked;
+        const Locked locked;
         return PyErr_Occurred() || PyErr_CheckSignals() != 0;
       },
       nullptr);
@@ -98,7 +98,7 @@ void Signals::raise_if_any(tutti_comm* made) {
   if (!PyErr_Occurred()) return;
   const py::error_already_set raised;
   if (made) {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     tutti_comm_abort(made, "a signal interrupted the call that made it");
     tutti_comm_destroy(made);
   }
@@ -117,7 +117,7 @@ tutti_comm* State::handle() const {
 // A forked child has none of its parent's other threads.
 void State::await_others() const {
   while (used_ && getpid() == process_) {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -142,7 +142,7 @@ void State::close() {
     tutti_comm* const comm = std::exchange(comm_, nullptr);
     {
       const Signals signals;
-      const py::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       status = tutti_comm_destroy(comm);
       if (status < 0) text = tutti_comm_error(comm);
     }
@@ -158,7 +158,7 @@ void State::abort(const std::string& reason) {
   tutti_comm* const comm = handle();
   if (getpid() != process_) return warn_child("Communicator.abort", name_);
   told_ = true;
-  const py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   tutti_comm_abort(comm, reason.c_str());
 }
 
@@ -185,7 +185,7 @@ void State::close_all(const std::optional<std::string>& reason) {
     ends.push_back(std::async(std::launch::async, tutti_comm_destroy, std::exchange(state->comm_, nullptr)));
   }
   {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     for (auto& end : ends) end.wait();
   }
   for (State* state : open)
@@ -193,6 +193,7 @@ void State::close_all(const std::optional<std::string>& reason) {
       state->windows.clear();
       state->used_ = false;
     }
+  keep_others_out();
 }
 
 Request::Request(const char* call, std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data,

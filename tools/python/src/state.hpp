@@ -15,6 +15,7 @@
 
 #include "data.hpp"
 #include "error.hpp"
+#include "lock.hpp"
 
 namespace tutti::python {
 
@@ -73,7 +74,7 @@ class State {
   void use_at_last(Call&& call) {
     await_others();
     const User user(*this);
-    const pybind11::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     call();
   }
 
@@ -84,7 +85,7 @@ class State {
   // A call raises its failure: that of the communicator, if it is broken, is not raised again by close().
   void note_failure();
   // Closes all open communicators of this process, at once, and raises nothing. They are aborted before with the reason, if there is one, or where
-  // requests are pending.
+  // requests are pending. The program ends: no daemon thread comes back from a call after this.
   static void close_all(const std::optional<std::string>& reason);
 
   const uint32_t rank, nranks;
@@ -109,7 +110,7 @@ class State {
   void await_others() const;
   template <typename Call>
   static tutti_status without_lock(Call&& call) {
-    const pybind11::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return call();
   }
 

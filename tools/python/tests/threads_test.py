@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are threads: wrong numbers of them, and the end by an interrupt."""
+"""Ranks that are threads: wrong numbers of them, the end by an interrupt, and daemon threads at the program's end."""
 
 import subprocess
 import sys
@@ -44,6 +44,24 @@ class Threads(unittest.TestCase):
         self.assertEqual(len(lines), 4, done.stdout)
         for line in lines[1:]:
             self.assertIn("run_threads was ended by KeyboardInterrupt", line)
+
+    def test_daemon_threads_in_calls_at_the_end(self):
+        """They stay where they are. CPython would end them in the middle of C++, and the process with them."""
+        program = textwrap.dedent("""
+            import array, threading, tutti
+            there = threading.Barrier(5)
+            def call():
+                comm, data = tutti.Communicator(), array.array("f", [1])
+                there.wait()
+                while True:
+                    comm.all_reduce(data)
+            for _ in range(4):
+                threading.Thread(target=call, daemon=True).start()
+            there.wait()
+            """)
+        for _ in range(10):
+            done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
     comm.all_reduce(numpy.full(1000, comm.rank, "f4"))
 """
 
-from typing import Any
+from typing import Any, Optional, cast
 
 import tutti
 
@@ -15,16 +15,16 @@ import tutti
 _CONSEQUENCES = (tutti.Timeout, tutti.PeerFailed, tutti.Aborted)
 
 
-def _failure(mpi, error):
+def _failure(mpi: Any, error: Optional[Exception]) -> Optional[Exception]:
     """The exception to raise on this rank, or None where no rank has an error: its own, unless that is a consequence of
     another rank's. All ranks call it."""
-    mine = error and (mpi.rank, type(error).__name__, getattr(error, "status", None), str(error),
-                      isinstance(error, _CONSEQUENCES))
+    secondary = isinstance(error, _CONSEQUENCES)
+    mine = error and (mpi.rank, type(error).__name__, getattr(error, "status", None), str(error), secondary)
     errors = [one for one in mpi.allgather(mine) if one]
     if not errors:
         return None
     rank, kind, status, text, consequence = next((one for one in errors if not one[-1]), errors[0])
-    if error and (consequence or not mine[-1]):
+    if error and (consequence or not secondary):
         return error
     kind = getattr(tutti, kind, tutti.Error)
     other = (kind if isinstance(kind, type) and issubclass(kind, tutti.Error) else tutti.Error)(
@@ -82,4 +82,4 @@ def communicator(mpi: Any, **settings: Any) -> tutti.Communicator:
             raise failure
     finally:
         own.Free()
-    return made
+    return cast(tutti.Communicator, made)

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "../../../tests/harness/ranks.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 // A wrapper of one transport.
 template <int number>
 struct Passing {
+  inline static std::mutex mutex;  // ranks that are threads wrap a transport side by side
   inline static const tutti_transport* inner = nullptr;
   inline static tutti_transport outer{};
   inline static std::atomic<int> opened{0};
@@ -25,9 +27,12 @@ struct Passing {
     return inner->open_domain(self, config, domain);
   }
   static tutti_status wrap(void*, const tutti_transport* given, const tutti_transport** made) {
-    inner = given;
-    outer = *given;
-    outer.open_domain = open_domain;
+    const std::lock_guard lock(mutex);
+    if (inner != given) {
+      inner = given;
+      outer = *given;
+      outer.open_domain = open_domain;
+    }
     *made = &outer;
     return TUTTI_OK;
   }

@@ -22,11 +22,11 @@ SCALE = float(os.environ.get("TUTTI_TEST_TIME_SCALE") or 1)
 CLEAN = {name: value for name, value in os.environ.items()
          if not name.startswith(("TUTTI_", "PYTHON", "LD_", "VIRTUAL_ENV"))}
 UNCHANGED = """
-import torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 dist.init_process_group("tutti")
 data = torch.full((3,), float(dist.get_rank() + 1))
 dist.all_reduce(data)
-print(dist.get_backend(), data.tolist())
+os.write(1, f"{dist.get_backend()} {data.tolist()}\\n".encode())  # as a whole, beside the other rank's
 dist.destroy_process_group()
 """
 

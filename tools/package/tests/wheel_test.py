@@ -149,7 +149,8 @@ def with_torch(python, wheel, torch, home, folder):
     site = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").strip())
     for module in (site / "tutti/torch").glob("_core_*"):
         module.rename(module.with_name(re.sub(r"_core_[0-9]+_[0-9]+", "_core_1_0", module.name)))
-    told = run(python, "-c", "import torch; print('imported'); torch.distributed.init_process_group('tutti', init_method='tcp://127.0.0.1:1', rank=0, world_size=1)", status=1)
+    told = run(python, "-c", "import torch; print('imported'); torch.distributed.init_process_group('tutti', init_method='tcp://127.0.0.1:1', rank=0, world_size=1)", status=1,
+               env={**CLEAN, "PYTHONUNBUFFERED": "1"})
     expect("a torch that the wheel is not for: torch itself is imported, and the group says it",
            told.startswith("imported\n") and re.search(r"ImportError: tutti.torch: .* is for torch 1.0, and the torch of .* -m pip install \.$", told.strip()), told)
     (site / "tutti/__init__.py").write_text("raise RuntimeError('broken')\n")

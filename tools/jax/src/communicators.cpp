@@ -10,7 +10,7 @@ using namespace tutti::mpitrampoline;
 
 namespace {
 
-// What a rank asks MPI_Comm_split for.
+// The arguments of a rank's MPI_Comm_split.
 struct Wish {
   int32_t color, key;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a process has of MPI: the communicators and requests under their handles, and how a call ends.
+// A process's part of MPI: the communicators and requests under their handles, and how a call ends.
 //
 // Threads: any, as with MPI_THREAD_SERIALIZED. Calls on one communicator wait for each other.
 #pragma once

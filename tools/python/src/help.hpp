@@ -16,7 +16,7 @@ Blocks. Of Communicator.start it returns a Request, and the arrays belong to the
 is complete. Raises TypeError or ValueError for arrays that cannot be used, InvalidArgument for other
 wrong arguments, and Mismatch, Timeout, PeerFailed or Aborted where other ranks do not take part.)";
 
-// Of a call that only moves elements.
+// For a call that only moves elements.
 inline std::string moves(const char* own) {
   return std::string(own) + R"(
 
@@ -24,7 +24,7 @@ Elements are of any type that is no reference: numbers, bool, strings, records, 
 type that Tutti does not have travel as bytes.)" + arrays_and_errors;
 }
 
-// Of a call with an operator.
+// For a call with an operator.
 inline std::string reduces(const char* own) {
   return std::string(own) + R"(
 

@@ -113,7 +113,7 @@ class Engine {
   void call(const std::function<tutti_status(tutti_comm*)>& turn);
   // Operations that start from now on are timed.
   void time_operations() { times_.store(true); }
-  // What has broken the communicator; TUTTI_OK: nothing, or there is none.
+  // The error that has broken the communicator; TUTTI_OK: it is not broken, or there is none.
   tutti_status error() const { return ended_.load() ? tutti_status{TUTTI_OK} : tutti_comm_async_error(handle_); }
   // Waits at most so long until nothing is under way. False: the time has passed.
   bool drain(uint64_t timeout_ns);

@@ -13,7 +13,7 @@ namespace tutti::torch {
 namespace {
 
 constexpr int64_t most_dimensions = 16;
-// Of a rank's tensor: elements, dimensions, how many of these are sparse, and the sizes.
+// A rank's tensor in numbers: elements, dimensions, how many of these are sparse, and the sizes.
 using Facts = std::array<int64_t, 3 + most_dimensions>;
 
 Facts facts_of(const at::Tensor& tensor) {

@@ -37,7 +37,7 @@ class Work final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // Of an int, a c10d::WorkResult: it never fails.
+  // Its value is an int, a c10d::WorkResult. It never fails.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   // Milliseconds, of an operation that began after enableCollectivesTiming and has ended.
   float getDuration() const override;

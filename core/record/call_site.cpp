@@ -36,7 +36,8 @@ CallSite::Text text_of(std::string_view from) {
     std::ranges::copy(from, text.begin());
   }
   std::replace_if(
-      text.begin(), text.begin() + room, [](char c) { return c > 0 && c < ' '; }, '?');
+      text.begin(), text.begin() + std::min(from.size() + cut.size(), room), [](char c) { return c > 0 && c < ' '; },
+      '?');
   return text;
 }
 

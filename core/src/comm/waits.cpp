@@ -78,6 +78,7 @@ void Waits::wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t 
 }
 
 tutti_status Waits::wait(tutti_request& request, uint64_t timeout_ns) {
+  constexpr uint32_t polls_at_once = 8;  // at the beginning of a wait, that move nothing: without clock and lock
   const uint64_t deadline = deadline_after(timeout_ns);
   const bool limited = deadline != Waiter::for_ever;
   uint32_t of_this_wait = 0;
@@ -86,7 +87,9 @@ tutti_status Waits::wait(tutti_request& request, uint64_t timeout_ns) {
   for (bool first = true; !request.complete.load(std::memory_order_acquire); first = false) {
     const Hold hold = Hold::visit(engine_.lock);
     if (first) engine_.operations.awaits(request);
-    wait_on(request, fruitless, deadline);
+    do {
+      wait_on(request, fruitless, deadline);
+    } while (fruitless - 1 < polls_at_once && !request.complete.load(std::memory_order_acquire));
     if (!limited || clock_ns() < deadline || request.complete.load(std::memory_order_acquire)) continue;
     engine_.operations.record_awaited(nullptr);
     return TUTTI_AGAIN;

@@ -6,6 +6,7 @@
 #include <tutti/tutti.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace tutti::torch {
@@ -25,7 +26,7 @@ void check(const char* name, const at::Tensor& tensor, at::ScalarType type, cons
 // A view that is marked as conjugated or negated has other values than its bytes say.
 bool is_plain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
 
-bool one_after_another(const std::vector<at::Tensor>& tensors) {
+bool one_after_another(at::TensorList tensors) {
   const char* next = nullptr;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
@@ -127,7 +128,8 @@ const Placed* shared(const Placed* first, const Placed* end) {
 
 // Each element that a call writes has memory of its own. Tensors whose places interleave, as columns of a matrix do, are
 // looked at element by element; all others by their first and last ones.
-void check_apart(const char* name, const std::vector<at::Tensor>& tensors) {
+void check_apart(const char* name, at::TensorList tensors) {
+  if (tensors.size() == 1 && tensors.front().is_non_overlapping_and_dense()) return;
   std::vector<Placed> places;
   for (const at::Tensor& tensor : tensors)
     if (tensor.numel() > 0) places.push_back({place_of(tensor), &tensor});
@@ -188,7 +190,7 @@ uint32_t known_type(at::ScalarType type) {
 
 Place place_without_gaps(const at::Tensor& tensor) { return is_plain(tensor) ? place_of(tensor) : Place{}; }
 
-void check_list(const char* name, const std::vector<at::Tensor>& tensors, bool written) {
+void check_list(const char* name, at::TensorList tensors, bool written) {
   TORCH_CHECK(!tensors.empty(), name, ": no tensors, expected at least one");
   TORCH_CHECK(tensors.front().defined(), name, ": an undefined tensor");
   for (const at::Tensor& tensor : tensors)
@@ -196,14 +198,14 @@ void check_list(const char* name, const std::vector<at::Tensor>& tensors, bool w
   if (written) check_apart(name, tensors);
 }
 
-Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use, Form form)
-    : name_(name), use_(use), form_(form), tensors_(tensors) {
-  check_list(name, tensors_, use != Use::read);
+Buffer::Buffer(const char* name, at::TensorList tensors, Use use, Form form)
+    : name_(name), use_(use), form_(form), tensors_(tensors.begin(), tensors.end()) {
+  check_list(name, tensors, use != Use::read);
   type_ = tensors.front().scalar_type();
   for (const at::Tensor& tensor : tensors) elements_ += static_cast<uint64_t>(tensor.numel());
-  const Unseen unseen;
   // Some calls are told by a buffer's address that they are on the device, and no elements have none.
   if (!elements_ && tensors.front().is_cuda()) {
+    const Unseen unseen;
     flat_ = at::empty({1}, tensors.front().options().memory_format(std::nullopt));
     return;
   }
@@ -215,10 +217,23 @@ Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use
 void Buffer::copy() {
   const Unseen unseen;
   flat_ = at::empty({static_cast<int64_t>(elements_)}, tensors_.front().options().memory_format(std::nullopt));
-  if (use_ == Use::write) return;
+  if (use_ != Use::write) copy_parts(false);
+}
+
+// From the tensors, or back to them.
+void Buffer::copy_parts(bool back) const {
+  constexpr size_t small =
+      64 << 10;  // torch's copies cost about a microsecond, and of larger tensors they use all threads
+  const Unseen unseen;
   int64_t at = 0;
   for (const at::Tensor& tensor : tensors_) {
-    flat_.narrow(0, at, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+    if (const size_t bytes = tensor.nbytes(); bytes <= small && tensor.is_cpu() && is_plain(tensor)) {
+      char* const part = static_cast<char*>(flat_.data_ptr()) + at * tensor.element_size();
+      if (bytes > 0) std::memcpy(back ? tensor.data_ptr() : part, back ? part : tensor.data_ptr(), bytes);
+    } else {
+      const at::Tensor part = flat_.narrow(0, at, tensor.numel()).view(tensor.sizes());
+      (back ? tensor : part).copy_(back ? part : tensor);
+    }
     at += tensor.numel();
   }
 }
@@ -283,13 +298,7 @@ void* Buffer::data() const {
 }
 
 void Buffer::give_back() const {
-  if (!flat_.defined() || use_ == Use::read) return;
-  const Unseen unseen;
-  int64_t at = 0;
-  for (const at::Tensor& tensor : tensors_) {
-    tensor.copy_(flat_.narrow(0, at, tensor.numel()).view(tensor.sizes()));
-    at += tensor.numel();
-  }
+  if (flat_.defined() && use_ != Use::read) copy_parts(true);
 }
 
 uint32_t Buffer::dtype(bool moved) const {

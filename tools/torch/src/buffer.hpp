@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <string>
@@ -29,7 +30,7 @@ struct Place {
 Place place_without_gaps(const at::Tensor& tensor);
 
 // Tensors of one list: all of one type on one device that is served; those that are written share no elements. Throws.
-void check_list(const char* name, const std::vector<at::Tensor>& tensors, bool written);
+void check_list(const char* name, at::TensorList tensors, bool written);
 
 class Written;
 
@@ -42,7 +43,7 @@ class Buffer {
   // blocks: tensors of the processor that have no gaps each need not lie one after another: see displacements().
   enum class Form { whole, blocks };
   Buffer() = default;
-  Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use, Form form = Form::whole);
+  Buffer(const char* name, at::TensorList tensors, Use use, Form form = Form::whole);
 
   void* data() const;
   Form form() const { return form_; }
@@ -60,7 +61,7 @@ class Buffer {
   uint32_t dtype(bool moved = true) const;
   // How many of dtype(moved) an element is.
   uint64_t scale() const;
-  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  at::TensorList tensors() const { return tensors_; }
   // CUDA's current stream on the tensors' device; NULL for the processor's.
   void* stream() const;
 
@@ -68,11 +69,12 @@ class Buffer {
   friend class Written;
   bool find_displacements();
   void copy();
+  void copy_parts(bool back) const;
 
   const char* name_ = "";
   Use use_ = Use::read;
   Form form_ = Form::whole;
-  std::vector<at::Tensor> tensors_;
+  c10::SmallVector<at::Tensor, 1> tensors_;
   at::Tensor flat_;  // undefined: the tensors are used where they lie
   char* lowest_ = nullptr;  // with displacements
   std::vector<uint64_t> displacements_;

@@ -163,7 +163,7 @@ WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors, const c10d::Allreduc
   check_list(name, tensors, true);
   Calls calls;
   for (const at::Tensor& tensor : tensors) {
-    const Buffer data(name, {tensor}, Buffer::Use::change);
+    const Buffer data(name, tensor, Buffer::Use::change);
     calls.push_back({name, c10d::OpType::ALLREDUCE_COALESCED, data, data, options.timeout});
   }
   return all_reduce(std::move(calls), options.reduceOp, tensors);
@@ -178,8 +178,8 @@ WorkPtr ProcessGroup::allgather_into_tensor_coalesced(Tensors& out, Tensors& in,
   Calls calls;
   std::vector<Place> own;
   for (size_t n = 0; n < in.size(); ++n) {
-    calls.push_back({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, {in[n]}, Buffer::Use::read),
-                     Buffer(name, {out[n]}, Buffer::Use::write), options.timeout});
+    calls.push_back({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, in[n], Buffer::Use::read),
+                     Buffer(name, out[n], Buffer::Use::write), options.timeout});
     own.push_back(own_part(out[n], in[n]));
   }
   keep_apart(calls, own);
@@ -208,7 +208,7 @@ WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& out, Tensors& in
     const Buffer::Form form = in_blocks(in[n], in.size()) ? Buffer::Form::blocks : Buffer::Form::whole;
     Tensors of_ranks;
     for (const Tensors& list : out) of_ranks.push_back(list[n]);
-    calls.push_back({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, {in[n]}, Buffer::Use::read),
+    calls.push_back({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, in[n], Buffer::Use::read),
                      Buffer(name, of_ranks, Buffer::Use::write, form), options.timeout});
   }
   return all_gather_lists(std::move(calls), all);
@@ -223,8 +223,8 @@ WorkPtr ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& out, Tensors& in,
   Calls calls;
   std::vector<Place> own;
   for (size_t n = 0; n < in.size(); ++n) {
-    calls.push_back({name, c10d::OpType::REDUCE_SCATTER, Buffer(name, {in[n]}, Buffer::Use::read),
-                     Buffer(name, {out[n]}, Buffer::Use::write), options.timeout});
+    calls.push_back({name, c10d::OpType::REDUCE_SCATTER, Buffer(name, in[n], Buffer::Use::read),
+                     Buffer(name, out[n], Buffer::Use::write), options.timeout});
     const Place place = place_without_gaps(out[n]);
     own.push_back(place.begin == own_part(in[n], out[n]).begin ? place : Place{});
   }

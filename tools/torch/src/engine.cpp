@@ -39,26 +39,22 @@ uint64_t now_ns() {
 // ---- Turns -------------------------------------------------------------------------------------------------
 
 bool Turns::try_enter() {
-  const std::lock_guard lock(mutex_);
-  if (tickets_ != served_) return false;
-  ++tickets_;
-  return true;
+  uint64_t ticket = served_.load();
+  return tickets_.compare_exchange_strong(ticket, ticket + 1);
 }
 
 void Turns::enter() {
+  const uint64_t ticket = tickets_.fetch_add(1);
+  if (served_.load() == ticket) return;
   std::unique_lock lock(mutex_);
-  const uint64_t ticket = tickets_++;
-  next_.wait(lock, [&] { return served_ == ticket; });
+  next_.wait(lock, [&] { return served_.load() == ticket; });
 }
 
+// Either this thread sees the ticket of one who comes, or that one sees that it is served.
 void Turns::leave() {
+  if (served_.fetch_add(1) + 1 == tickets_.load()) return;
   const std::lock_guard lock(mutex_);
-  if (++served_ != tickets_) next_.notify_all();
-}
-
-bool Turns::wanted() {
-  const std::lock_guard lock(mutex_);
-  return tickets_ - served_ > 1;
+  next_.notify_all();
 }
 
 // ---- Tellers -----------------------------------------------------------------------------------------------
@@ -122,12 +118,18 @@ void Engine::start(const OperationPtr& operation) {
   require_parent();
   operation->timed = times_.load(std::memory_order_relaxed);
   outstanding_.fetch_add(1);
-  {
-    const std::lock_guard lock(list_mutex_);
-    queued_.push_back(operation);
-    queued_count_.fetch_add(1);
+  if (queued_count_.load() == 0 && turns_.try_enter()) {
+    Ended ended;
+    start_one(operation, ended);
+    leave(ended);
+  } else {
+    {
+      const std::lock_guard lock(list_mutex_);
+      queued_.push_back(operation);
+      queued_count_.fetch_add(1);
+    }
+    serve();
   }
-  serve();
   if (parked_.load()) {
     const std::lock_guard lock(mover_mutex_);
     mover_wakes_.notify_one();
@@ -144,6 +146,18 @@ void Engine::serve() {
   }
 }
 
+void Engine::start_one(OperationPtr operation, Ended& ended) {
+  if (!comm_) {
+    end(*operation, end_.status, end_.what());
+    return ended.push_back(std::move(operation));
+  }
+  if (operation->timed) operation->began = Clock::now();
+  const tutti_status status = operation->start(comm_, &operation->request_);
+  if (status >= 0 && operation->request_) return running_.push_back(std::move(operation));
+  end(*operation, status, status < 0 ? tutti_comm_error(comm_) : "");
+  ended.push_back(std::move(operation));
+}
+
 void Engine::start_queued(Ended& ended) {
   while (queued_count_.load() != 0) {
     OperationPtr operation;
@@ -153,27 +167,15 @@ void Engine::start_queued(Ended& ended) {
       queued_.pop_front();
       queued_count_.fetch_sub(1);
     }
-    if (!comm_) {
-      end(*operation, end_.status, end_.what());
-      ended.push_back(std::move(operation));
-      continue;
-    }
-    if (operation->timed) operation->began = Clock::now();
-    const tutti_status status = operation->start(comm_, &operation->request_);
-    if (status < 0 || !operation->request_) {
-      end(*operation, status, status < 0 ? tutti_comm_error(comm_) : "");
-      ended.push_back(std::move(operation));
-    } else {
-      running_.push_back(std::move(operation));
-    }
+    start_one(std::move(operation), ended);
   }
 }
 
-void Engine::end(Operation& operation, tutti_status status, const std::string& text) {
+void Engine::end(Operation& operation, tutti_status status, const char* text) {
   try {
     const char* const how = status == TUTTI_TIMEOUT ? ": a timeout ended it: " : ": ";
-    if (status < 0) throw Error(status, operation.name + how + text);
-    if (operation.finish) operation.finish();
+    if (status < 0) throw Error(status, std::string(operation.name) + how + text);
+    operation.finish();
   } catch (...) {
     operation.failure = std::current_exception();
   }
@@ -184,14 +186,14 @@ void Engine::end(Operation& operation, tutti_status status, const std::string& t
     tellers_->tell([this] { about_to_abort(); });
 }
 
-bool Engine::reap_one(Operation& operation) {
-  const tutti_status status = tutti_request_test(operation.request_);
-  if (status == TUTTI_AGAIN) return false;
-  const std::string text = tutti_request_error(operation.request_);
-  tutti_request_free(operation.request_);
-  operation.request_ = nullptr;
-  end(operation, status, text);
-  return true;
+// The running operation of that number has ended.
+void Engine::reap_one(size_t number, tutti_status status, Ended& ended) {
+  OperationPtr operation = std::move(running_[number]);
+  running_.erase(running_.begin() + static_cast<ptrdiff_t>(number));
+  const std::string text = status < 0 ? tutti_request_error(operation->request_) : "";
+  tutti_request_free(std::exchange(operation->request_, nullptr));
+  end(*operation, status, text.c_str());
+  ended.push_back(std::move(operation));
 }
 
 // Looks at some operations, at others the next time: each look at one that goes on costs a poll of all links.
@@ -199,12 +201,11 @@ void Engine::reap(Ended& ended) {
   constexpr size_t most = 8;
   for (size_t n = std::min(most, running_.size()); n > 0 && !running_.empty(); --n) {
     if (cursor_ >= running_.size()) cursor_ = 0;
-    if (!reap_one(*running_[cursor_])) {
+    const tutti_status status = tutti_request_test(running_[cursor_]->request_);
+    if (status == TUTTI_AGAIN)
       ++cursor_;
-      continue;
-    }
-    ended.push_back(std::move(running_[cursor_]));
-    running_.erase(running_.begin() + static_cast<ptrdiff_t>(cursor_));
+    else
+      reap_one(cursor_, status, ended);
   }
 }
 
@@ -212,10 +213,11 @@ void Engine::move(Operation* target, uint64_t limit_ns, Ended& ended) {
   start_queued(ended);
   if (target && target->request_) {
     tutti_set_call_site("");  // which line of Python waits is not known here
-    tutti_request_wait_for(target->request_, limit_ns);
+    const tutti_status status = tutti_request_wait_for(target->request_, limit_ns);
     tutti_set_call_site(nullptr);
     const auto at = std::ranges::find(running_, target, &OperationPtr::get);
-    if (at != running_.end()) cursor_ = static_cast<size_t>(at - running_.begin());
+    cursor_ = static_cast<size_t>(at - running_.begin());
+    if (status != TUTTI_AGAIN) reap_one(cursor_, status, ended);
   }
   reap(ended);
 }
@@ -229,16 +231,17 @@ void Engine::leave(Ended& ended) {
 // Memory is dropped here, where nothing is held: a tensor that Python knows may need the interpreter's lock.
 void Engine::tell_ends(Ended& ended) {
   for (const OperationPtr& operation : ended) {
-    std::vector<std::function<void()>> on_end;
-    {
-      const std::lock_guard lock(list_mutex_);
-      operation->told_ = true;
-      on_end.swap(operation->on_end);
+    operation->told_.store(true);
+    if (operation->asked_.load()) {  // whoever asks from now on sees that it has been told
+      std::vector<std::function<void()>> on_end;
+      {
+        const std::lock_guard lock(list_mutex_);
+        on_end.swap(operation->on_end_);
+      }
+      if (operation->watched.load()) watched_.fetch_sub(1);
+      for (std::function<void()>& one : on_end) tellers_->tell(std::move(one));
     }
-    operation->start = nullptr;
-    operation->finish = nullptr;
-    if (operation->watched.load()) watched_.fetch_sub(1);
-    for (std::function<void()>& one : on_end) tellers_->tell(std::move(one));
+    operation->release();
   }
   ended.clear();
 }
@@ -250,16 +253,22 @@ bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
     return true;
   }
   require_parent();
-  const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : now_ns() + timeout_ns;
   waiting_.fetch_add(1);
-  for (uint64_t turn = first_turn; !is_over();) {
-    const uint64_t now = deadline == UINT64_MAX ? 0 : now_ns();
-    if (now >= deadline) break;
+  uint64_t deadline = 0;  // the first turn, in which short operations end, reads no clock
+  for (uint64_t turn = first_turn, left = timeout_ns; left > 0 && !is_over();) {
+    turn = std::min(turn, left);
     Ended ended;
     turns_.enter();
-    if (!is_over()) move(&operation, std::min(turn, deadline - now), ended);
-    turn = turns_.wanted() || queued_count_.load() != 0 ? shortest_turn : std::min(turn * 2, longest_turn);
+    if (!is_over()) move(&operation, turn, ended);
+    const bool others = turns_.wanted() || queued_count_.load() != 0;
     leave(ended);
+    if (is_over()) break;
+    if (timeout_ns != UINT64_MAX) {
+      const uint64_t now = now_ns();
+      if (deadline == 0) deadline = now + timeout_ns - turn;
+      left = deadline - std::min(now, deadline);
+    }
+    turn = others ? shortest_turn : std::min(turn * 2, longest_turn);
   }
   waiting_.fetch_sub(1);
   stay_if_ending();
@@ -278,12 +287,13 @@ bool Engine::test(Operation& operation) {
 }
 
 void Engine::tell(const OperationPtr& operation, const std::function<void()>& on_end) {
+  operation->asked_.store(true);
   bool told = false;
   {
     const std::lock_guard lock(list_mutex_);
-    told = operation->told_;
+    told = operation->told_.load();
     if (!told) {
-      operation->on_end.push_back(on_end);
+      operation->on_end_.push_back(on_end);
       if (!operation->watched.exchange(true)) watched_.fetch_add(1);
     }
   }

@@ -6,6 +6,7 @@
 // the communicator starts it. A thread of the engine moves what nobody waits for.
 #pragma once
 
+#include <c10/util/SmallVector.h>
 #include <tutti/tutti.h>
 
 #include <atomic>
@@ -33,26 +34,38 @@ class Error : public std::runtime_error {
   tutti_status status;
 };
 
-// An operation from its call to its end. The functions own the memory that it uses, and are dropped at its end.
-struct Operation {
-  // Makes Tutti's call. A request that stays NULL: it is complete.
-  std::function<tutti_status(tutti_comm*, tutti_request**)> start;
-  // After success, before anybody hears of it: copies results to where they belong. May throw.
-  std::function<void()> finish;
-  // After its end, each in a thread of its own or the one that asks for it. They may use the engine, and wait.
-  std::vector<std::function<void()>> on_end;
+// An operation from its call to its end.
+class Operation {
+ public:
+  // `name`: the call's, "tutti:all_reduce"; a literal.
+  explicit Operation(const char* name) : name(name) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  virtual ~Operation() = default;
 
-  std::string name;            // "all_reduce"
+  const char* const name;
   std::exception_ptr failure;  // nullptr: none. Written before `ended`
   std::atomic<bool> ended{false};
   std::atomic<bool> watched{false};  // somebody wants to know its end without waiting
   bool timed = false;                // set by Engine::start; only then the two below are written, before `ended`
   std::chrono::steady_clock::time_point began, over;
 
+ protected:
+  // Makes Tutti's call. A request that stays NULL: it is complete.
+  virtual tutti_status start(tutti_comm* comm, tutti_request** request) = 0;
+  // After success, before anybody hears of it: copies results to where they belong. May throw.
+  virtual void finish() = 0;
+  // After its end: drops the memory that it uses.
+  virtual void release() = 0;
+
  private:
   friend class Engine;
   tutti_request* request_ = nullptr;
-  bool told_ = false;  // on_end has been called; Engine's list mutex guards it
+  std::atomic<bool> asked_{false};  // Engine::tell has been called
+  std::atomic<bool> told_{false};   // on_end_ has been called
+  // After its end, each in a thread of its own or the one that asks for it. They may use the engine, and wait. Engine's
+  // list mutex guards it.
+  std::vector<std::function<void()>> on_end_;
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
@@ -63,12 +76,13 @@ class Turns {
   bool try_enter();
   void enter();
   void leave();
-  bool wanted();
+  // Does somebody wait?
+  bool wanted() const { return tickets_.load() - served_.load() > 1; }
 
  private:
-  std::mutex mutex_;
+  std::atomic<uint64_t> tickets_{0}, served_{0};
+  std::mutex mutex_;  // of those who wait
   std::condition_variable next_;
-  uint64_t tickets_ = 0, served_ = 0;
 };
 
 // Threads for what is told at the end of operations: a callback of torch's futures may itself wait for operations and
@@ -131,15 +145,16 @@ class Engine {
   void close(const std::string& reason);
 
  private:
-  using Ended = std::vector<OperationPtr>;
+  using Ended = c10::SmallVector<OperationPtr, 2>;
   void require_parent() const;
   void end_communicator(const std::string& reason);
   // The turn is held in these.
+  void start_one(OperationPtr operation, Ended& ended);
   void start_queued(Ended& ended);
   void move(Operation* target, uint64_t limit_ns, Ended& ended);
   void reap(Ended& ended);
-  bool reap_one(Operation& operation);
-  void end(Operation& operation, tutti_status status, const std::string& text);
+  void reap_one(size_t number, tutti_status status, Ended& ended);
+  void end(Operation& operation, tutti_status status, const char* text);
   uint64_t moved_bytes();
 
   void leave(Ended& ended);

@@ -155,6 +155,31 @@ class Meeting {
   std::set<std::string> answered_;
 };
 
+// Between rank 0 and another one in a monitored barrier. 0: all ranks have come.
+class Message final : public Operation {
+ public:
+  Message(bool sends, uint32_t peer, uint32_t tag, std::shared_ptr<int32_t> word, const tutti_options& options)
+      : Operation("tutti:monitored_barrier"),
+        sends_(sends),
+        peer_(peer),
+        tag_(tag),
+        word_(std::move(word)),
+        options_(options) {}
+
+ private:
+  tutti_status start(tutti_comm* comm, tutti_request** request) override {
+    return sends_ ? tutti_send(comm, word_.get(), 1, TUTTI_INT32, peer_, tag_, &options_, request)
+                  : tutti_receive(comm, word_.get(), 1, TUTTI_INT32, peer_, tag_, &options_, request);
+  }
+  void finish() override {}
+  void release() override {}
+
+  const bool sends_;
+  const uint32_t peer_, tag_;
+  const std::shared_ptr<int32_t> word_;
+  const tutti_options options_;
+};
+
 }  // namespace
 
 std::string fresh_name() {
@@ -253,13 +278,7 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool al
   settings.struct_size = sizeof settings;
   if (timeout.count() > 0) settings.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
   const auto message = [&](bool sends, int peer, const std::shared_ptr<int32_t>& word) {
-    auto operation = std::make_shared<Operation>();
-    operation->name = "tutti:monitored_barrier";
-    operation->start = [=](tutti_comm* comm, tutti_request** request) {
-      const auto to = static_cast<uint32_t>(peer);
-      return sends ? tutti_send(comm, word.get(), 1, TUTTI_INT32, to, tag, &settings, request)
-                   : tutti_receive(comm, word.get(), 1, TUTTI_INT32, to, tag, &settings, request);
-    };
+    auto operation = std::make_shared<Message>(sends, static_cast<uint32_t>(peer), tag, word, settings);
     engine_->start(operation);
     return operation;
   };

@@ -51,8 +51,9 @@ Buffer scaled(const char* name, const Buffer& in, const c10d::ReduceOp& op, Buff
   return {name, copies, Buffer::Use::read, form};
 }
 
-std::vector<uint64_t> counts_of(const Tensors& list) {
+std::vector<uint64_t> counts_of(at::TensorList list) {
   std::vector<uint64_t> counts;
+  counts.reserve(list.size());
   for (const at::Tensor& tensor : list) counts.push_back(static_cast<uint64_t>(tensor.numel()));
   return counts;
 }
@@ -117,52 +118,84 @@ c10d::ErrorType ProcessGroup::getError() {
   }
 }
 
-WorkPtr ProcessGroup::launch(Calls made, const Start& start, const Tensors& results,
-                             const std::function<void()>& last) {
-  const auto calls = std::make_shared<const Calls>(std::move(made));
-  const Call& first = calls->front();
-  auto operation = std::make_shared<Operation>();
-  operation->name = first.name;
+// The calls of an operation with the memory that they use.
+class ProcessGroup::Launched final : public Operation {
+ public:
+  Launched(Calls calls, Start start, std::function<void()> last, const tutti_options& options)
+      : Operation(calls.front().name),
+        calls_(std::move(calls)),
+        start_(std::move(start)),
+        last_(std::move(last)),
+        options_(options) {}
+  const Calls& calls() const { return calls_; }
+
+ private:
+  tutti_status start(tutti_comm* comm, tutti_request** request) override;
+  void finish() override {
+    for (const Call& call : calls_) call.out.give_back();
+    if (last_) last_();
+  }
+  void release() override {
+    calls_.clear();
+    start_ = nullptr;
+    last_ = nullptr;
+  }
+
+  Calls calls_;
+  Start start_;
+  std::function<void()> last_;
+  const tutti_options options_;
+};
+
+tutti_status ProcessGroup::Launched::start(tutti_comm* comm, tutti_request** request) {
+  if (calls_.size() == 1) return start_(calls_.front(), comm, request, &options_);
+  if (const tutti_status status = tutti_group_begin(comm); status < 0) return status;
+  for (const Call& call : calls_)
+    if (const tutti_status status = start_(call, comm, nullptr, &options_); status < 0) {
+      tutti_group_cancel(comm);  // the communicator keeps the call's text
+      return status;
+    }
+  tutti_options of_group = options_;
+  of_group.stream = nullptr;  // the calls have it
+  return tutti_group_end(comm, &of_group, request);
+}
+
+ProcessGroup::Calls ProcessGroup::one(Call call) {
+  Calls calls;
+  calls.push_back(std::move(call));
+  return calls;
+}
+
+WorkPtr ProcessGroup::launch(Calls made, Start start, std::optional<at::TensorList> results,
+                             std::function<void()> last) {
+  const Call& first = made.front();
+  const auto timeout = first.timeout.count() > 0 ? first.timeout : timeout_.load();
+  const c10d::OpType type = first.type;
+  const uint64_t number = 1 + (c10d::isP2POp(type) ? messages_ : collectives_).fetch_add(1);
+  Work::Facts facts{number, timeout, first.envelope};
   tutti_options options{};
   options.struct_size = sizeof options;
-  const auto timeout = first.timeout.count() > 0 ? first.timeout : timeout_.load();
   if (timeout.count() > 0) options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
   options.stream = first.out.tensors().empty() ? nullptr : first.out.stream();
-  operation->start = [calls, options, start](tutti_comm* comm, tutti_request** request) {
-    return start_all(*calls, start, comm, request, options);
-  };
-  operation->finish = [calls, last] {
-    for (const Call& call : *calls) call.out.give_back();
-    if (last) last();
-  };
-  Tensors profiled;
-  for (const Call& call : *calls) {
-    const Tensors& some = call.in.tensors().empty() ? call.out.tensors() : call.in.tensors();
-    profiled.insert(profiled.end(), some.begin(), some.end());
+  auto launched = std::make_shared<Launched>(std::move(made), std::move(start), std::move(last), options);
+  const Calls& calls = launched->calls();
+  std::optional<Tensors> profiled;
+  if (at::hasCallbacks()) {
+    profiled.emplace();
+    for (const Call& call : calls) {
+      const at::TensorList some = call.in.tensors().empty() ? call.out.tensors() : call.in.tensors();
+      profiled->insert(profiled->end(), some.begin(), some.end());
+    }
   }
-  const uint64_t number = 1 + (c10d::isP2POp(first.type) ? messages_ : collectives_).fetch_add(1);
+  if (!results) results = calls.front().out.tensors();
+  const OperationPtr operation = std::move(launched);
   const std::shared_ptr<Engine> engine = engine_.now();
-  WorkPtr work = c10::make_intrusive<Work>(getRank(), first.type, profiled, results, engine, operation,
-                                           Work::Facts{first.name, number, timeout, first.envelope});
+  WorkPtr work = c10::make_intrusive<Work>(getRank(), type, profiled, *results, engine, operation, std::move(facts));
   engine->start(operation);
   if (operation->ended.load(std::memory_order_acquire) && operation->failure)
     std::rethrow_exception(operation->failure);
   if (batches_begun_.load(std::memory_order_relaxed)) remember(work);
   return work;
-}
-
-tutti_status ProcessGroup::start_all(const Calls& calls, const Start& start, tutti_comm* comm, tutti_request** request,
-                                     const tutti_options& options) {
-  if (calls.size() == 1) return start(calls.front(), comm, request, &options);
-  if (const tutti_status status = tutti_group_begin(comm); status < 0) return status;
-  for (const Call& call : calls)
-    if (const tutti_status status = start(call, comm, nullptr, &options); status < 0) {
-      tutti_group_cancel(comm);  // the communicator keeps the call's text
-      return status;
-    }
-  tutti_options of_group = options;
-  of_group.stream = nullptr;  // the calls have it
-  return tutti_group_end(comm, &of_group, request);
 }
 
 // ---- Arguments ---------------------------------------------------------------------------------------------
@@ -242,7 +275,7 @@ WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
                 });
 }
 
-WorkPtr ProcessGroup::all_reduce(Calls calls, const c10d::ReduceOp& op, const Tensors& results) {
+WorkPtr ProcessGroup::all_reduce(Calls calls, const c10d::ReduceOp& op, at::TensorList results) {
   const Call& first = calls.front();
   const uint32_t reduction = operator_of(op, first.in.type(), first.name), dtype = first.in.dtype(false);
   for (Call& call : calls)
@@ -257,8 +290,9 @@ WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
   constexpr auto name = "tutti:all_reduce";
   if (const at::Tensor& tensor = only(name, tensors); tensor.defined() && tensor.is_sparse())
     return allreduce_sparse(tensors, options);
-  const Buffer data(name, tensors, Buffer::Use::change);
-  return all_reduce({{name, c10d::OpType::ALLREDUCE, data, data, options.timeout}}, options.reduceOp, tensors);
+  Buffer data(name, tensors, Buffer::Use::change);
+  return all_reduce(one({name, c10d::OpType::ALLREDUCE, data, std::move(data), options.timeout}), options.reduceOp,
+                    tensors);
 }
 
 WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -270,12 +304,13 @@ WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   const uint32_t reduction = operator_of(options.reduceOp, data.type(), name), dtype = data.dtype(false);
   Call call{name, c10d::OpType::REDUCE, data, data, options.timeout};
   if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, data, options.reduceOp);
-  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return tutti_reduce(comm, c.in.data(), c.out.data(), c.in.elements(), dtype, reduction, root, opts, request);
-  });
+  return launch(
+      std::move(call), [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+        return tutti_reduce(comm, c.in.data(), c.out.data(), c.in.elements(), dtype, reduction, root, opts, request);
+      });
 }
 
-WorkPtr ProcessGroup::all_gather(Calls calls, const Tensors& results) {
+WorkPtr ProcessGroup::all_gather(Calls calls, at::TensorList results) {
   const auto start = [](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
     return tutti_all_gather(comm, c.in.data(), c.out.data(), c.in.elements() * c.in.scale(), c.in.dtype(), opts,
                             request);
@@ -288,13 +323,13 @@ WorkPtr ProcessGroup::_allgather_base(at::Tensor& out, at::Tensor& in, const c10
   TORCH_CHECK(out.numel() == in.numel() * getSize() && out.scalar_type() == in.scalar_type(), name,
               ": the output tensor size must be equal to world_size times input tensor size: it has ", out.numel(),
               " elements of ", out.scalar_type(), ", expected ", in.numel() * getSize(), " of ", in.scalar_type());
-  return all_gather({{name, c10d::OpType::_ALLGATHER_BASE, Buffer(name, {in}, Buffer::Use::read),
-                      Buffer(name, {out}, Buffer::Use::write), options.timeout}},
-                    {out});
+  return all_gather(one({name, c10d::OpType::_ALLGATHER_BASE, Buffer(name, in, Buffer::Use::read),
+                         Buffer(name, out, Buffer::Use::write), options.timeout}),
+                    out);
 }
 
 // Each into a list of tensors, one for each rank.
-WorkPtr ProcessGroup::all_gather_lists(Calls calls, const Tensors& results, const std::function<void()>& last) {
+WorkPtr ProcessGroup::all_gather_lists(Calls calls, at::TensorList results, std::function<void()> last) {
   std::vector<Place> own;
   for (const Call& call : calls) own.push_back(place_without_gaps(call.out.tensors()[static_cast<size_t>(getRank())]));
   keep_apart(calls, own);
@@ -306,7 +341,7 @@ WorkPtr ProcessGroup::all_gather_lists(Calls calls, const Tensors& results, cons
                                     opts, request)
                : tutti_all_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), opts, request);
   };
-  return launch(std::move(calls), start, results, last);
+  return launch(std::move(calls), start, results, std::move(last));
 }
 
 WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& options) {
@@ -315,8 +350,8 @@ WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c1
   const Tensors& list = only(name, out);
   check_alike(name, list, static_cast<size_t>(getRank()), mine);
   const Buffer::Form form = form_of(in_blocks(mine) || !all_equal(counts_of(list)));
-  return all_gather_lists({{name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read),
-                            Buffer(name, list, Buffer::Use::write, form), options.timeout}},
+  return all_gather_lists(one({name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read),
+                               Buffer(name, list, Buffer::Use::write, form), options.timeout}),
                           list);
 }
 
@@ -334,7 +369,8 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d:
     TORCH_CHECK(out.empty(), name, ": requires empty output on non-root; got ", out.size(), " lists");
   }
   const std::vector<uint64_t> counts(static_cast<size_t>(getSize()), call.in.elements() * call.in.scale());
-  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+  return launch(std::move(call), [=](const Call& c, tutti_comm* comm, tutti_request** request,
+                                     const tutti_options* opts) {
     return blocks ? tutti_gather_v(comm, c.in.data(), counts.front(), c.out.data(), counts.data(),
                                    c.out.displacements(), c.in.dtype(), root, opts, request)
                   : tutti_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), root, opts, request);
@@ -345,15 +381,16 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d:
 WorkPtr ProcessGroup::gather_into_tensor(at::Tensor& out, at::Tensor& in, const c10d::GatherOptions& options) {
   constexpr auto name = "tutti:gather_into_tensor";
   const uint32_t root = check_root(name, options.rootRank);
-  Call call{name, c10d::OpType::GATHER, Buffer(name, {in}, Buffer::Use::read), {}, options.timeout};
+  Call call{name, c10d::OpType::GATHER, Buffer(name, in, Buffer::Use::read), {}, options.timeout};
   if (options.rootRank == getRank()) {
     TORCH_CHECK(out.numel() == in.numel() * getSize() && out.scalar_type() == in.scalar_type(), name,
                 ": the output tensor has ", out.numel(), " elements of ", out.scalar_type(), ", expected ",
                 in.numel() * getSize(), " of ", in.scalar_type(), ": the input's of each of the ", getSize(), " ranks");
-    call.out = Buffer(name, {out}, Buffer::Use::write);
+    call.out = Buffer(name, out, Buffer::Use::write);
     call.in.keep_apart_from(Written({&call.out}), 0, own_part(out, in));
   }
-  return launch(call, [root](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+  return launch(std::move(call), [root](const Call& c, tutti_comm* comm, tutti_request** request,
+                                        const tutti_options* opts) {
     return tutti_gather(comm, c.in.data(), c.out.data(), c.in.elements() * c.in.scale(), c.in.dtype(), root, opts,
                         request);
   });
@@ -374,7 +411,8 @@ WorkPtr ProcessGroup::scatter(Tensors& out, std::vector<Tensors>& in, const c10d
     TORCH_CHECK(in.empty(), name, ": requires empty input on non-root; got ", in.size(), " lists");
   }
   const std::vector<uint64_t> counts(static_cast<size_t>(getSize()), call.out.elements() * call.out.scale());
-  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+  return launch(std::move(call), [=](const Call& c, tutti_comm* comm, tutti_request** request,
+                                     const tutti_options* opts) {
     return blocks ? tutti_scatter_v(comm, c.in.data(), counts.data(), c.in.displacements(), c.out.data(),
                                     counts.front(), c.out.dtype(), root, opts, request)
                   : tutti_scatter(comm, c.in.data(), c.out.data(), counts.front(), c.out.dtype(), root, opts, request);
@@ -395,7 +433,8 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& out, std::vector<Tensors>& in,
   check_alike(name, list, static_cast<size_t>(getRank()), mine);
   const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
   if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp, form);
-  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+  return launch(std::move(call), [=](const Call& c, tutti_comm* comm, tutti_request** request,
+                                     const tutti_options* opts) {
     return blocks
                ? tutti_reduce_scatter_v(comm, c.in.data(), c.out.data(), counts.data(), c.in.displacements(), dtype,
                                         reduction, opts, request)
@@ -403,7 +442,7 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& out, std::vector<Tensors>& in,
   });
 }
 
-WorkPtr ProcessGroup::reduce_scatter(Calls calls, const c10d::ReduceOp& op, const Tensors& results) {
+WorkPtr ProcessGroup::reduce_scatter(Calls calls, const c10d::ReduceOp& op, at::TensorList results) {
   const Call& first = calls.front();
   const uint32_t reduction = operator_of(op, first.in.type(), first.name), dtype = first.in.dtype(false);
   for (Call& call : calls)
@@ -419,18 +458,18 @@ WorkPtr ProcessGroup::_reduce_scatter_base(at::Tensor& out, at::Tensor& in, cons
   TORCH_CHECK(in.numel() == out.numel() * getSize() && out.scalar_type() == in.scalar_type(), name,
               ": the input tensor must be the same size as output size times world size: it has ", in.numel(),
               " elements of ", in.scalar_type(), ", expected ", out.numel() * getSize(), " of ", out.scalar_type());
-  return reduce_scatter({{name, c10d::OpType::_REDUCE_SCATTER_BASE, Buffer(name, {in}, Buffer::Use::read),
-                          Buffer(name, {out}, Buffer::Use::write), options.timeout}},
-                        options.reduceOp, {out});
+  return reduce_scatter(one({name, c10d::OpType::_REDUCE_SCATTER_BASE, Buffer(name, in, Buffer::Use::read),
+                             Buffer(name, out, Buffer::Use::write), options.timeout}),
+                        options.reduceOp, out);
 }
 
-WorkPtr ProcessGroup::exchange_v(const Call& call, std::vector<uint64_t> in_counts, std::vector<uint64_t> out_counts) {
+WorkPtr ProcessGroup::exchange_v(Call call, std::vector<uint64_t> in_counts, std::vector<uint64_t> out_counts) {
   TORCH_CHECK(call.in.type() == call.out.type(), call.name, ": Tensors are not equal in data type: ", call.in.type(),
               " in, ", call.out.type(), " out");
   for (uint64_t& count : in_counts) count *= call.in.scale();
   for (uint64_t& count : out_counts) count *= call.in.scale();
-  return launch(call, [in_counts, out_counts](const Call& c, tutti_comm* comm, tutti_request** request,
-                                              const tutti_options* opts) {
+  return launch(std::move(call), [in_counts, out_counts](const Call& c, tutti_comm* comm, tutti_request** request,
+                                                         const tutti_options* opts) {
     return tutti_all_to_all_v(comm, c.in.data(), in_counts.data(), c.in.displacements(), c.out.data(),
                               out_counts.data(), c.out.displacements(), c.in.dtype(), opts, request);
   });
@@ -440,16 +479,17 @@ WorkPtr ProcessGroup::alltoall_base(at::Tensor& out, at::Tensor& in, std::vector
                                     std::vector<int64_t>& in_splits, const c10d::AllToAllOptions& options) {
   constexpr auto name = "tutti:all_to_all";
   const std::vector<uint64_t> in_counts = splits(name, in, in_splits), out_counts = splits(name, out, out_splits);
-  Call call{name, c10d::OpType::ALLTOALL_BASE, Buffer(name, {in}, Buffer::Use::read),
-            Buffer(name, {out}, Buffer::Use::write), options.timeout};
-  if (!in_splits.empty() || !out_splits.empty()) return exchange_v(call, in_counts, out_counts);
+  Call call{name, c10d::OpType::ALLTOALL_BASE, Buffer(name, in, Buffer::Use::read),
+            Buffer(name, out, Buffer::Use::write), options.timeout};
+  if (!in_splits.empty() || !out_splits.empty()) return exchange_v(std::move(call), in_counts, out_counts);
   TORCH_CHECK(call.in.elements() == call.out.elements() && call.in.type() == call.out.type(), name,
               ": Tensors are not equal in size or data type: ", call.in.elements(), " elements of ", call.in.type(),
               " in, ", call.out.elements(), " of ", call.out.type(), " out");
   const uint64_t count = in_counts.front() * call.in.scale();
-  return launch(call, [count](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return tutti_all_to_all(comm, c.in.data(), c.out.data(), count, c.in.dtype(), opts, request);
-  });
+  return launch(std::move(call),
+                [count](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+                  return tutti_all_to_all(comm, c.in.data(), c.out.data(), count, c.in.dtype(), opts, request);
+                });
 }
 
 WorkPtr ProcessGroup::alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& options) {
@@ -458,7 +498,7 @@ WorkPtr ProcessGroup::alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOp
   Call call{name, c10d::OpType::ALLTOALL, Buffer(name, in, Buffer::Use::read, Buffer::Form::blocks),
             Buffer(name, out, Buffer::Use::write, Buffer::Form::blocks), options.timeout};
   call.in.keep_apart_from(Written({&call.out}));
-  return exchange_v(call, counts_of(in), counts_of(out));
+  return exchange_v(std::move(call), counts_of(in), counts_of(out));
 }
 
 WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& options) {

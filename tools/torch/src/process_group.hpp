@@ -149,20 +149,21 @@ class ProcessGroup final : public c10d::Backend {
   };
   using Calls = std::vector<Call>;
   using Start = std::function<tutti_status(const Call&, tutti_comm*, tutti_request**, const tutti_options*)>;
-  WorkPtr launch(const Call& call, const Start& start) { return launch(Calls{call}, start, call.out.tensors()); }
-  // Several calls of one collective, each of which `start` makes, as one operation: a group of Tutti's. `last`: done
-  // before its end is known.
-  WorkPtr launch(Calls calls, const Start& start, const Tensors& results, const std::function<void()>& last = nullptr);
-  static tutti_status start_all(const Calls& calls, const Start& start, tutti_comm* comm, tutti_request** request,
-                                const tutti_options& options);
+  class Launched;
+  // Several calls of one collective, each of which `start` makes, as one operation: a group of Tutti's. `results`:
+  // those of the handle; without them the call's. `last`: done before its end is known.
+  WorkPtr launch(Calls calls, Start start, std::optional<at::TensorList> results = std::nullopt,
+                 std::function<void()> last = nullptr);
+  WorkPtr launch(Call call, Start start) { return launch(one(std::move(call)), std::move(start)); }
+  static Calls one(Call call);
   static void keep_apart(Calls& calls, const std::vector<Place>& own);
-  WorkPtr all_reduce(Calls calls, const c10d::ReduceOp& op, const Tensors& results);
-  WorkPtr all_gather(Calls calls, const Tensors& results);
-  WorkPtr all_gather_lists(Calls calls, const Tensors& results, const std::function<void()>& last = nullptr);
-  WorkPtr reduce_scatter(Calls calls, const c10d::ReduceOp& op, const Tensors& results);
+  WorkPtr all_reduce(Calls calls, const c10d::ReduceOp& op, at::TensorList results);
+  WorkPtr all_gather(Calls calls, at::TensorList results);
+  WorkPtr all_gather_lists(Calls calls, at::TensorList results, std::function<void()> last = nullptr);
+  WorkPtr reduce_scatter(Calls calls, const c10d::ReduceOp& op, at::TensorList results);
   Place own_part(const at::Tensor& whole, const at::Tensor& part) const;
   void check_parts(const char* name, const Tensors& whole, const Tensors& parts) const;
-  WorkPtr exchange_v(const Call& call, std::vector<uint64_t> in_counts, std::vector<uint64_t> out_counts);
+  WorkPtr exchange_v(Call call, std::vector<uint64_t> in_counts, std::vector<uint64_t> out_counts);
   std::vector<uint64_t> splits(const char* name, const at::Tensor& tensor, const std::vector<int64_t>& sizes) const;
   const at::Tensor& only(const char* name, const Tensors& tensors) const;
   const Tensors& only(const char* name, const std::vector<Tensors>& lists) const;

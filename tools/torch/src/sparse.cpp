@@ -62,7 +62,7 @@ WorkPtr ProcessGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOp
   }
   Calls calls;
   for (const auto& [part, parts] : {std::pair(mine._indices(), indices), std::pair(mine._values(), values)})
-    calls.push_back({name, c10d::OpType::_ALLREDUCE_SPARSE, Buffer(name, {part}, Buffer::Use::read),
+    calls.push_back({name, c10d::OpType::_ALLREDUCE_SPARSE, Buffer(name, part, Buffer::Use::read),
                      Buffer(name, parts, Buffer::Use::write, Buffer::Form::blocks), options.timeout});
   return all_gather_lists(std::move(calls), tensors, [tensor, indices, values] {
     const Unseen guard;

@@ -23,15 +23,17 @@ c10d::WorkResult result_of(const std::exception_ptr& failure) {
 
 }  // namespace
 
-Work::Work(int rank, c10d::OpType type, const std::vector<at::Tensor>& in, std::vector<at::Tensor> out,
+Work::Work(int rank, c10d::OpType type, const std::optional<std::vector<at::Tensor>>& in, at::TensorList out,
            std::shared_ptr<Engine> engine, OperationPtr operation, Facts facts)
-    : c10d::Work(rank, type, facts.title, in),
-      out_(std::move(out)),
+    : c10d::Work(rank, type, in ? operation->name : nullptr, in),
+      profiled_(in.has_value()),
+      out_(out.begin(), out.end()),
       engine_(std::move(engine)),
       operation_(std::move(operation)),
       facts_(std::move(facts)) {}
 
 void Work::stop_profiling() {
+  if (!profiled_) return;
   std::function<void()> callback;
   {
     const std::lock_guard lock(mutex_);
@@ -57,7 +59,7 @@ int Work::sourceRank() const {
 std::vector<at::Tensor> Work::result() {
   TORCH_CHECK(operation_->ended.load(std::memory_order_acquire), operation_->name,
               ": the result is there after the end: call wait()");
-  return out_;
+  return {out_.begin(), out_.end()};
 }
 
 bool Work::wait(std::chrono::milliseconds timeout) {
@@ -77,7 +79,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   const std::lock_guard lock(mutex_);
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  engine_->tell(operation_, [future = future_, out = out_, ended = operation_] {
+  engine_->tell(operation_, [future = future_, out = std::vector(out_.begin(), out_.end()), ended = operation_] {
     if (ended->failure)
       future->setError(ended->failure);
     else

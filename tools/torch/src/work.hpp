@@ -7,7 +7,9 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
 
 #include "buffer.hpp"
 #include "engine.hpp"
@@ -18,12 +20,12 @@ class Work final : public c10d::Work {
  public:
   // `number`: counts the group's collectives, or its messages. `timeout`: the call's; 0: the communicator's.
   struct Facts {
-    const char* title;  // for torch's profiler
     uint64_t number;
     std::chrono::milliseconds timeout;
     std::shared_ptr<tutti_envelope> source;  // of a receive from any rank
   };
-  Work(int rank, c10d::OpType type, const std::vector<at::Tensor>& in, std::vector<at::Tensor> out,
+  // `in`: for torch's profiler, if it is on; else std::nullopt.
+  Work(int rank, c10d::OpType type, const std::optional<std::vector<at::Tensor>>& in, at::TensorList out,
        std::shared_ptr<Engine> engine, OperationPtr operation, Facts facts);
   ~Work() override { stop_profiling(); }
 
@@ -49,7 +51,8 @@ class Work final : public c10d::Work {
  private:
   void stop_profiling();
 
-  const std::vector<at::Tensor> out_;
+  const bool profiled_;
+  const c10::SmallVector<at::Tensor, 1> out_;
   const std::shared_ptr<Engine> engine_;
   const OperationPtr operation_;
   const Facts facts_;

@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "lock.hpp"
+
 namespace tutti::python {
 namespace {
 
@@ -98,7 +100,7 @@ void Signals::raise_if_any(tutti_comm* made) {
   if (!PyErr_Occurred()) return;
   const py::error_already_set raised;
   if (made) {
-    const Unlocked unlocked;
+    const py::gil_scoped_release unlocked;
     tutti_comm_abort(made, "a signal interrupted the call that made it");
     tutti_comm_destroy(made);
   }
@@ -117,7 +119,7 @@ tutti_comm* State::handle() const {
 // A forked child has none of its parent's other threads.
 void State::await_others() const {
   while (used_ && getpid() == process_) {
-    const Unlocked unlocked;
+    const py::gil_scoped_release unlocked;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -142,7 +144,7 @@ void State::close() {
     tutti_comm* const comm = std::exchange(comm_, nullptr);
     {
       const Signals signals;
-      const Unlocked unlocked;
+      const py::gil_scoped_release unlocked;
       status = tutti_comm_destroy(comm);
       if (status < 0) text = tutti_comm_error(comm);
     }
@@ -158,11 +160,12 @@ void State::abort(const std::string& reason) {
   tutti_comm* const comm = handle();
   if (getpid() != process_) return warn_child("Communicator.abort", name_);
   told_ = true;
-  const Unlocked unlocked;
+  const py::gil_scoped_release unlocked;
   tutti_comm_abort(comm, reason.c_str());
 }
 
 void State::close_all(const std::optional<std::string>& reason) {
+  keep_others_out();
   std::vector<State*> open;
   for (State* state : std::vector(all())) {
     if (!state->comm_ || getpid() != state->process_) continue;
@@ -185,7 +188,7 @@ void State::close_all(const std::optional<std::string>& reason) {
     ends.push_back(std::async(std::launch::async, tutti_comm_destroy, std::exchange(state->comm_, nullptr)));
   }
   {
-    const Unlocked unlocked;
+    const py::gil_scoped_release unlocked;
     for (auto& end : ends) end.wait();
   }
   for (State* state : open)
@@ -193,7 +196,6 @@ void State::close_all(const std::optional<std::string>& reason) {
       state->windows.clear();
       state->used_ = false;
     }
-  keep_others_out();
 }
 
 Request::Request(const char* call, std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data,

@@ -15,7 +15,6 @@
 
 #include "data.hpp"
 #include "error.hpp"
-#include "lock.hpp"
 
 namespace tutti::python {
 
@@ -74,7 +73,7 @@ class State {
   void use_at_last(Call&& call) {
     await_others();
     const User user(*this);
-    const Unlocked unlocked;
+    const pybind11::gil_scoped_release unlocked;
     call();
   }
 
@@ -110,7 +109,7 @@ class State {
   void await_others() const;
   template <typename Call>
   static tutti_status without_lock(Call&& call) {
-    const Unlocked unlocked;
+    const pybind11::gil_scoped_release unlocked;
     return call();
   }
 

@@ -8,8 +8,6 @@
 #include <chrono>
 #include <utility>
 
-#include "ending.hpp"
-
 namespace tutti::torch {
 namespace {
 
@@ -64,7 +62,6 @@ bool Turns::wanted() {
 // ---- Tellers -----------------------------------------------------------------------------------------------
 
 void Tellers::run(State& state) {
-  go_on_while_ending();
   for (std::unique_lock lock(state.mutex);;) {
     state.wakes.wait(lock, [&] { return state.stop || !state.queue.empty(); });
     if (state.queue.empty()) return;
@@ -118,7 +115,6 @@ void Engine::require_parent() const {
 }
 
 void Engine::start(const OperationPtr& operation) {
-  stay_if_ending();
   require_parent();
   operation->timed = times_.load(std::memory_order_relaxed);
   outstanding_.fetch_add(1);
@@ -245,10 +241,7 @@ void Engine::tell_ends(Ended& ended) {
 
 bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
   const auto is_over = [&] { return operation.ended.load(std::memory_order_acquire); };
-  if (is_over()) {
-    stay_if_ending();
-    return true;
-  }
+  if (is_over()) return true;
   require_parent();
   const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : now_ns() + timeout_ns;
   waiting_.fetch_add(1);
@@ -262,7 +255,6 @@ bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
     leave(ended);
   }
   waiting_.fetch_sub(1);
-  stay_if_ending();
   return is_over();
 }
 
@@ -273,7 +265,6 @@ bool Engine::test(Operation& operation) {
     move(&operation, 0, ended);
     leave(ended);
   }
-  stay_if_ending();
   return operation.ended.load(std::memory_order_acquire);
 }
 
@@ -305,12 +296,10 @@ void Engine::call(const std::function<tutti_status(tutti_comm*)>& turn) {
     leave(ended);
     if (status < 0) {
       waiting_.fetch_sub(1);
-      stay_if_ending();
       throw Error(status, text);
     }
   }
   waiting_.fetch_sub(1);
-  stay_if_ending();
 }
 
 bool Engine::drain(uint64_t timeout_ns) {
@@ -368,7 +357,6 @@ bool Engine::engage(const Operation*& last, uint64_t& rest_us) {
 }
 
 void Engine::run() {
-  go_on_while_ending();
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: it rests for microseconds
   const Operation* last = nullptr;
   uint64_t rest_us = 0;

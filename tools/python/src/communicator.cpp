@@ -440,6 +440,9 @@ void add_communicator(py::module_& module) {
   module.def("unique_id", make_id,
              "An address and a secret for Communicator(rendezvous=...), to be handed to all ranks. Rank 0 is in this "
              "process.");
+  module.def("_join_job", &State::join_job, "job"_a,
+             "Communicators that this thread makes from now on are of the job.");
+  module.def("_abort_job", &State::abort_job, "job"_a, "reason"_a, "Aborts the open communicators of a job.");
   module.def("_close_all", &State::close_all, "reason"_a = py::none(), "Closes all communicators, at the end.");
 }
 

@@ -23,6 +23,10 @@ std::vector<State*>& all() {
   return *states;
 }
 
+bool lives(const State* state) { return std::ranges::count(all(), state) > 0; }
+
+thread_local std::string job_of_this_thread;
+
 // What a forked child does with its parent's communicator has no effect. Python shows a warning of one place once.
 void warn_child(const std::string& call, const std::string& name) {
   const std::string text = call + ": this process was forked after the communicator \"" + name +
@@ -66,7 +70,12 @@ class CallSite {
 }  // namespace
 
 State::State(tutti_comm* comm, std::string name)
-    : rank(tutti_comm_rank(comm)), nranks(tutti_comm_nranks(comm)), comm_(comm), name_(std::move(name)), process_(getpid()) {
+    : rank(tutti_comm_rank(comm)),
+      nranks(tutti_comm_nranks(comm)),
+      comm_(comm),
+      name_(std::move(name)),
+      job_(job_of_this_thread),
+      process_(getpid()) {
   all().push_back(this);
 }
 
@@ -164,6 +173,13 @@ void State::abort(const std::string& reason) {
   tutti_comm_abort(comm, reason.c_str());
 }
 
+void State::join_job(const std::string& job) { job_of_this_thread = job; }
+
+void State::abort_job(const std::string& job, const std::string& reason) {
+  for (State* state : std::vector(all()))
+    if (lives(state) && state->comm_ && state->job_ == job) state->abort(reason);
+}
+
 void State::close_all(const std::optional<std::string>& reason) {
   keep_others_out();
   std::vector<State*> open;
@@ -180,7 +196,6 @@ void State::close_all(const std::optional<std::string>& reason) {
   }
   // Side by side: each end waits for other ranks, and all of them together no longer than one. A daemon thread that
   // comes meanwhile finds them in use. It may also drop one while the interpreter's lock is given up.
-  const auto lives = [](State* state) { return std::ranges::count(all(), state) > 0; };
   std::erase_if(open, [&](State* state) { return !lives(state) || !state->comm_ || state->used_; });
   std::vector<std::future<tutti_status>> ends;
   for (State* state : open) {

@@ -11,8 +11,11 @@ namespace {
 std::terminate_handler otherwise = nullptr;
 thread_local bool ends_the_program = false;
 
+// Python may end a thread while it handles an exception. In a thread that Python does not know the exception is
+// uncaught.
 void stay() {
-  if (ends_the_program || std::current_exception()) otherwise();
+  const bool uncaught = std::current_exception() && !PyGILState_GetThisThreadState();
+  if (ends_the_program || uncaught) otherwise();
   for (;;) pause();
 }
 

@@ -15,7 +15,7 @@ struct Locked : pybind11::gil_scoped_acquire {
   Locked() noexcept {}
 };
 
-// The calling thread ends the program: std::terminate leaves the others where they are, unless it is for an exception.
+// The calling thread ends the program: std::terminate leaves Python's other threads where they are.
 void keep_others_out();
 
 }  // namespace tutti::python

@@ -225,8 +225,8 @@ constexpr Clause table[] = {
     {"W-3",
      "An event before `arm` must not be missed: `arm` must return `TUTTI_AGAIN`, or the descriptor must be readable."},
     {"W-4",
-     "While there is nothing to progress, `arm` must return `TUTTI_OK` after finitely many calls. From then on the "
-     "descriptor must not be readable."},
+     "While there is nothing to progress, `arm` must return `TUTTI_OK` after finitely many calls of `arm` and "
+     "`progress`. The descriptor must then not be readable until an event of W-2."},
     {"W-5", "`disarm` must clear the descriptor. Arming again must work like the first time."},
 
     {"R-1",

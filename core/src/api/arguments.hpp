@@ -15,7 +15,7 @@ constexpr uint64_t most_bytes = uint64_t{1} << 62;
 
 // The bytes of a block of so many elements; so many blocks of them can be addressed.
 uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks);
-// `which`: the argument's name.
+// `which`: the argument's name. `dtype`: its alignment is required; elements that only move may lie at any address.
 void check_pointer(const char* call, const char* which, const void* pointer, uint64_t bytes, uint32_t dtype);
 void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nranks);
 // A known operator that is defined for the type: that of the application, or nullptr. An unknown type passes: size_of

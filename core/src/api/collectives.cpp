@@ -200,8 +200,9 @@ DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& g
   if (table) fill_lists(call, in, out, given, which, rank);
   in.bytes = (table ? table->in.extent() : in.blocks) * in.unit;
   out.bytes = (table ? table->out.extent() : out.blocks) * out.unit;
-  check_pointer(call, in.name, in.given.address, in.bytes, given.dtype);
-  check_pointer(call, out.name, out.given.address, out.bytes, given.dtype);
+  const uint32_t aligned_to = reduces ? given.dtype : uint32_t{TUTTI_UINT8};
+  check_pointer(call, in.name, in.given.address, in.bytes, aligned_to);
+  check_pointer(call, out.name, out.given.address, out.bytes, aligned_to);
   shape.in_place = check_overlap(call, which, in, out, rank);
   shape.count = table ? table->shape_count(which, n) : given.count;
   shape.dtype = given.dtype;

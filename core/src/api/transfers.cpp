@@ -45,7 +45,7 @@ void add(Batch& group, const tutti_message& m) {
   Communicator& c = group.communicator;
   const char* each = group.each;
   const uint64_t bytes = size_of(each, m.count, m.dtype, 1);
-  check_pointer(each, "data", m.data, bytes, m.dtype);
+  check_pointer(each, "data", m.data, bytes, TUTTI_UINT8);
   if (m.direction != TUTTI_SEND && m.direction != TUTTI_RECEIVE)
     invalid(fmt::format("{}: direction is {}, expected TUTTI_SEND or TUTTI_RECEIVE", each, m.direction));
   if (std::ranges::any_of(m.reserved, [](uint64_t word) { return word != 0; }))

@@ -46,7 +46,7 @@ Communicator create(const Settings& settings) {
   tutti_status status;
   {
     const Signals signals;
-    const Unlocked unlocked;
+    const py::gil_scoped_release unlocked;
     status = tutti_comm_create(&config, &comm);
   }
   Signals::raise_if_any(comm);
@@ -288,7 +288,7 @@ void add_membership(py::class_<Communicator, Calls>& type) {
           "revoke",
           [](const Communicator& c, const std::string& reason) {
             tutti_comm* const comm = c.state->handle();
-            const Unlocked unlocked;  // an operator's function may want it
+            const py::gil_scoped_release unlocked;  // an operator's function may want it
             tutti_comm_revoke(comm, reason.c_str());
           },
           "reason"_a, "As abort(), when all ranks are to go on by shrink(). Any thread.")
@@ -440,6 +440,9 @@ void add_communicator(py::module_& module) {
   module.def("unique_id", make_id,
              "An address and a secret for Communicator(rendezvous=...), to be handed to all ranks. Rank 0 is in this "
              "process.");
+  module.def("_join_job", &State::join_job, "job"_a,
+             "Communicators that this thread makes from now on are of the job.");
+  module.def("_abort_job", &State::abort_job, "job"_a, "reason"_a, "Aborts the open communicators of a job.");
   module.def("_close_all", &State::close_all, "reason"_a = py::none(), "Closes all communicators, at the end.");
 }
 

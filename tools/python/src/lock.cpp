@@ -1,48 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lock.hpp"
 
-#include <pthread.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <thread>
+#include <exception>
 
 namespace tutti::python {
 namespace {
 
-std::atomic<bool> over{false};
-std::atomic<int> coming_back{0};  // threads that have not seen `over` and do not have the lock yet
+std::terminate_handler otherwise = nullptr;
 thread_local bool ends_the_program = false;
-const int fork_handler = pthread_atfork(nullptr, nullptr, [] { coming_back = 0; });  // the child has none of them
 
-// Either this thread sees `over`, or keep_others_out() sees this thread.
-template <typename Take>
-void come_back(Take&& take) {
-  ++coming_back;
-  if (over && !ends_the_program) {
-    --coming_back;
-    for (;;) pause();
-  }
-  take();
-  --coming_back;
+// Python may end a thread while it handles an exception. In a thread that Python does not know the exception is
+// uncaught.
+void stay() {
+  const bool uncaught = std::current_exception() && !PyGILState_GetThisThreadState();
+  if (ends_the_program || uncaught) otherwise();
+  for (;;) pause();
 }
 
 }  // namespace
 
-Unlocked::~Unlocked() {
-  come_back([this] { PyEval_RestoreThread(thread_); });
-}
-
-Locked::Locked() {
-  come_back([this] { state_ = PyGILState_Ensure(); });
-}
-
 void keep_others_out() {
   ends_the_program = true;
-  over = true;
-  const Unlocked unlocked;
-  while (coming_back != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  if (otherwise) return;
+  otherwise = std::get_terminate();
+  std::set_terminate(stay);
 }
 
 }  // namespace tutti::python

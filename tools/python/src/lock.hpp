@@ -1,39 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The interpreter's lock. A thread that comes back to it after the interpreter's end is ended by pthread_exit, which in the
-// middle of C++ ends the process by SIGABRT. Only daemon threads can be there: Python joins the others before. So they
-// stay where they are, and the process ends around them.
+// The interpreter's lock at the program's end. Python ends a thread that takes the lock after that, by pthread_exit.
+// Its unwinding calls std::terminate at the first destructor or noexcept function of C++, here and in torch. Only
+// daemon threads can be there: Python joins the others before. So std::terminate leaves such a thread where it is, and
+// the process ends around it.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace tutti::python {
 
-// Gives the lock up while it lives.
-class Unlocked {
- public:
-  Unlocked() : thread_(PyEval_SaveThread()) {}
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-  ~Unlocked();
-
- private:
-  PyThreadState* const thread_;
+// Has the lock while it lives, in any thread. The unwinding must not reach the callers: some have a catch (...).
+struct Locked : pybind11::gil_scoped_acquire {
+  Locked() noexcept {}
 };
 
-// Has it while it lives, in any thread.
-class Locked {
- public:
-  Locked();
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-  ~Locked() { PyGILState_Release(state_); }
-
- private:
-  PyGILState_STATE state_;
-};
-
-// The calling thread, which has the lock, ends the program: no other thread comes back to the lock after this.
+// The calling thread ends the program: std::terminate leaves Python's other threads where they are.
 void keep_others_out();
 
 }  // namespace tutti::python

@@ -21,7 +21,7 @@ class Memory {
  public:
   explicit Memory(const tutti::python::Number& bytes) : bytes_(bytes.value("Memory", "bytes")) {
     tutti::python::check(tutti_mem_alloc(bytes_, &address_),
-                         ("Memory: no " + std::to_string(bytes_) + " bytes can be had").c_str());
+                         ("Memory: the host does not have " + std::to_string(bytes_) + " bytes").c_str());
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -61,7 +61,7 @@ PYBIND11_MODULE(_core, module) {
       module, "Memory", py::buffer_protocol(),
       "Zeroed bytes that transports address directly (shared memory between processes of a host), for buffers of\n"
       "large collectives: numpy.frombuffer(tutti.Memory(bytes), dtype=...). An array made of it keeps it. Raises\n"
-      "NoResources where there is not so much.")
+      "NoResources if the host does not have that many bytes.")
       .def(py::init<const tutti::python::Number&>(), py::arg("bytes"))
       .def_buffer(&Memory::view)
       .def("__len__", &Memory::bytes, "Its bytes.")

@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "lock.hpp"
 #include "number.hpp"
 #include "plan/src/drawing.hpp"
 
@@ -51,7 +50,7 @@ Plan build(const std::string& name, const std::string& collective, const Number&
   take_plugin_error();
   tutti_status status;
   {
-    const Unlocked unlocked;
+    const py::gil_scoped_release unlocked;
     status = build_schedules(*algorithm, plan.problem, &plan.schedules, &error);
   }
   if (status < 0) {
@@ -62,7 +61,7 @@ Plan build(const std::string& name, const std::string& collective, const Number&
 }
 
 Proof prove(const Plan& plan) {
-  const Unlocked unlocked;
+  const py::gil_scoped_release unlocked;
   return verify_algorithm(*plan.algorithm, plan.problem);
 }
 

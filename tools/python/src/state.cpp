@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "lock.hpp"
+
 namespace tutti::python {
 namespace {
 
@@ -20,6 +22,10 @@ std::vector<State*>& all() {
   static auto* states = new std::vector<State*>();
   return *states;
 }
+
+bool lives(const State* state) { return std::ranges::count(all(), state) > 0; }
+
+thread_local std::string job_of_this_thread;
 
 // What a forked child does with its parent's communicator has no effect. Python shows a warning of one place once.
 void warn_child(const std::string& call, const std::string& name) {
@@ -64,7 +70,12 @@ class CallSite {
 }  // namespace
 
 State::State(tutti_comm* comm, std::string name)
-    : rank(tutti_comm_rank(comm)), nranks(tutti_comm_nranks(comm)), comm_(comm), name_(std::move(name)), process_(getpid()) {
+    : rank(tutti_comm_rank(comm)),
+      nranks(tutti_comm_nranks(comm)),
+      comm_(comm),
+      name_(std::move(name)),
+      job_(job_of_this_thread),
+      process_(getpid()) {
   all().push_back(this);
 }
 
@@ -98,7 +109,7 @@ void Signals::raise_if_any(tutti_comm* made) {
   if (!PyErr_Occurred()) return;
   const py::error_already_set raised;
   if (made) {
-    const Unlocked unlocked;
+    const py::gil_scoped_release unlocked;
     tutti_comm_abort(made, "a signal interrupted the call that made it");
     tutti_comm_destroy(made);
   }
@@ -117,7 +128,7 @@ tutti_comm* State::handle() const {
 // A forked child has none of its parent's other threads.
 void State::await_others() const {
   while (used_ && getpid() == process_) {
-    const Unlocked unlocked;
+    const py::gil_scoped_release unlocked;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -142,7 +153,7 @@ void State::close() {
     tutti_comm* const comm = std::exchange(comm_, nullptr);
     {
       const Signals signals;
-      const Unlocked unlocked;
+      const py::gil_scoped_release unlocked;
       status = tutti_comm_destroy(comm);
       if (status < 0) text = tutti_comm_error(comm);
     }
@@ -158,11 +169,19 @@ void State::abort(const std::string& reason) {
   tutti_comm* const comm = handle();
   if (getpid() != process_) return warn_child("Communicator.abort", name_);
   told_ = true;
-  const Unlocked unlocked;
+  const py::gil_scoped_release unlocked;
   tutti_comm_abort(comm, reason.c_str());
 }
 
+void State::join_job(const std::string& job) { job_of_this_thread = job; }
+
+void State::abort_job(const std::string& job, const std::string& reason) {
+  for (State* state : std::vector(all()))
+    if (lives(state) && state->comm_ && state->job_ == job) state->abort(reason);
+}
+
 void State::close_all(const std::optional<std::string>& reason) {
+  keep_others_out();
   std::vector<State*> open;
   for (State* state : std::vector(all())) {
     if (!state->comm_ || getpid() != state->process_) continue;
@@ -177,7 +196,6 @@ void State::close_all(const std::optional<std::string>& reason) {
   }
   // Side by side: each end waits for other ranks, and all of them together no longer than one. A daemon thread that
   // comes meanwhile finds them in use. It may also drop one while the interpreter's lock is given up.
-  const auto lives = [](State* state) { return std::ranges::count(all(), state) > 0; };
   std::erase_if(open, [&](State* state) { return !lives(state) || !state->comm_ || state->used_; });
   std::vector<std::future<tutti_status>> ends;
   for (State* state : open) {
@@ -185,7 +203,7 @@ void State::close_all(const std::optional<std::string>& reason) {
     ends.push_back(std::async(std::launch::async, tutti_comm_destroy, std::exchange(state->comm_, nullptr)));
   }
   {
-    const Unlocked unlocked;
+    const py::gil_scoped_release unlocked;
     for (auto& end : ends) end.wait();
   }
   for (State* state : open)
@@ -193,7 +211,6 @@ void State::close_all(const std::optional<std::string>& reason) {
       state->windows.clear();
       state->used_ = false;
     }
-  keep_others_out();
 }
 
 Request::Request(const char* call, std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data,

@@ -15,7 +15,6 @@
 
 #include "data.hpp"
 #include "error.hpp"
-#include "lock.hpp"
 
 namespace tutti::python {
 
@@ -74,7 +73,7 @@ class State {
   void use_at_last(Call&& call) {
     await_others();
     const User user(*this);
-    const Unlocked unlocked;
+    const pybind11::gil_scoped_release unlocked;
     call();
   }
 
@@ -84,6 +83,10 @@ class State {
   void abort(const std::string& reason);
   // A call raises its failure: that of the communicator, if it is broken, is not raised again by close().
   void note_failure();
+  // Communicators that this thread makes from now on are of this job.
+  static void join_job(const std::string& job);
+  // Aborts those of the job that are open. Any thread.
+  static void abort_job(const std::string& job, const std::string& reason);
   // Closes all open communicators of this process, at once, and raises nothing. They are aborted before with the reason, if there is one, or where
   // requests are pending. The program ends: no daemon thread comes back from a call after this.
   static void close_all(const std::optional<std::string>& reason);
@@ -110,12 +113,12 @@ class State {
   void await_others() const;
   template <typename Call>
   static tutti_status without_lock(Call&& call) {
-    const Unlocked unlocked;
+    const pybind11::gil_scoped_release unlocked;
     return call();
   }
 
   tutti_comm* comm_;
-  const std::string name_;
+  const std::string name_, job_;
   const int process_;
   bool used_ = false;  // the interpreter's lock guards it
   bool told_ = false;  // what has broken it was raised by a call, or is an abort of this rank

@@ -111,6 +111,26 @@ class Moved(unittest.TestCase):
 
         self.on_three(rank)
 
+    def test_any_address(self):
+        """Rank 0's arrays are aligned, and the ranks compare their types."""
+        def rank(comm, dtype):
+            r, n = comm.rank, comm.nranks
+            places = iter(numpy.zeros(4 * n * dtype.itemsize + r, "u1")[r:].view(dtype) for _ in range(3))
+            mine, out, got = next(places)[:4], next(places), next(places)[:4]
+            mine[:] = values(dtype, 4, r)
+            self.assertEqual(mine.flags.aligned, r == 0)
+            comm.all_gather(mine, out)
+            self.same(out, *(values(dtype, 4, i) for i in range(n)))
+            comm.exchange([tutti.Send(mine, (r + 1) % n), tutti.Receive(got, (r - 1) % n)])
+            self.same(got, values(dtype, 4, (r - 1) % n))
+            if r:
+                with self.assertRaisesRegex(tutti.InvalidArgument, "in = .* is not aligned to its type"):
+                    comm.all_reduce(mine)
+
+        for name in "f4", "i8", "c16":
+            with self.subTest(name):
+                tutti.run_threads(3, rank, numpy.dtype(name), check_calls=True, timeout=60)
+
     def test_operators_refuse_them(self):
         def rank(comm):
             for name, advice in MOVED.items():

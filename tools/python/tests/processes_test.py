@@ -158,45 +158,33 @@ class Scripts(unittest.TestCase):
         self.assertRegex(out, "the interpreter ended with 1 requests in flight", err)
         self.assertLess(time.monotonic() - begin, 60)
 
-    def test_an_interrupt_ends_a_call(self):
-        process = self.start("""
+    def check_interrupt(self, wait, reason):
+        """Rank 0 is interrupted in the wait, and rank 1 is told the reason."""
+        _, out, err = self.run_script(f"""
             comm = tutti.Communicator()
             # What a shell starts in the background ignores the interrupt.
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            if comm.rank == 0:
-                threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-            try:
-                comm.receive(bytearray(1), 1 - comm.rank)
-            except KeyboardInterrupt:
-                print("interrupted", flush=True)
-            except tutti.Error as error:
-                print(error, flush=True)
-            """)
-        out, err = process.communicate(timeout=120)
-        self.assertRegex(out, r"(?m)^\[0\] interrupted", err)
-        self.assertRegex(out, r"(?m)^\[1\].*a signal interrupted a call", err)
-
-    def test_an_interrupt_ends_the_wait_for_a_request_that_is_dropped(self):
-        process = self.start("""
-            comm = tutti.Communicator()
-            signal.signal(signal.SIGINT, signal.default_int_handler)
             comm.barrier()
+            interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
             try:
                 if comm.rank == 0:
-                    request = comm.start.receive(bytearray(1), 1)
-                    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-                    del request
-                    while True:
-                        pass
+                    {wait}
                 comm.receive(bytearray(1), 0)
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
             except tutti.Error as error:
                 print(error, flush=True)
             """)
-        out, err = process.communicate(timeout=120)
         self.assertRegex(out, r"(?m)^\[0\] interrupted", err)
-        self.assertRegex(out, r"(?m)^\[1\].*a signal interrupted the wait for a request that was dropped", err)
+        self.assertRegex(out, rf"(?m)^\[1\].*{reason}", err)
+
+    def test_an_interrupt_ends_a_call(self):
+        self.check_interrupt("interrupt.start(); comm.receive(bytearray(1), 1)", "a signal interrupted a call")
+
+    def test_an_interrupt_ends_the_wait_for_a_request_that_is_dropped(self):
+        self.check_interrupt("request = comm.start.receive(bytearray(1), 1); interrupt.start(); del request\n"
+                             "                    while True: pass",
+                             "a signal interrupted the wait for a request that was dropped")
 
     def test_an_interrupt_ends_a_wait_for_ranks(self):
         for call in ("comm.split(0)", "comm.register(bytearray(64))", "comm.close()"):

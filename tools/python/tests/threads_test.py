@@ -45,6 +45,43 @@ class Threads(unittest.TestCase):
         for line in lines[1:]:
             self.assertIn("run_threads was ended by KeyboardInterrupt", line)
 
+    def test_an_interrupt_ends_waits_in_other_communicators(self):
+        done = subprocess.run([sys.executable, "-B", "-c", textwrap.dedent("""
+            import os, signal, threading, tutti
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            reasons = []
+            def rank(comm):
+                for make in lambda: comm.split(0), lambda: tutti.Communicator("local:own", comm.rank, 3):
+                    try:
+                        with make() as other:
+                            if other.rank == 0 and not reasons:
+                                os.kill(os.getpid(), signal.SIGINT)
+                            other.receive(bytearray(1), (other.rank + 1) % 3)
+                    except tutti.Error as error:
+                        reasons.append(str(error))
+            try:
+                tutti.run_threads(3, rank)
+            except KeyboardInterrupt:
+                print("interrupted", threading.active_count())
+            print(*reasons, sep="\\n")
+            """)], capture_output=True, text=True, timeout=60)
+        lines = done.stdout.splitlines()
+        self.assertEqual((done.returncode, lines[:1]), (0, ["interrupted 1"]), done.stderr)
+        self.assertEqual(len(lines), 7, done.stdout)
+        for line in lines[1:]:
+            self.assertIn("run_threads was ended by KeyboardInterrupt", line)
+
+    def test_an_exception_ends_waits_in_other_communicators(self):
+        def rank(comm):
+            other = comm.split(0)
+            if other.rank == 1:
+                raise KeyError("page 7")
+            with self.assertRaisesRegex(tutti.Aborted, "rank 1 .*the rank left by KeyError: 'page 7'"):
+                other.receive(bytearray(1), 1)
+
+        with self.assertRaisesRegex(KeyError, "page 7"):
+            tutti.run_threads(3, rank)
+
     def test_daemon_threads_in_calls_at_the_end(self):
         """They stay where they are. CPython would end them in the middle of C++, and the process with them."""
         program = textwrap.dedent("""

@@ -18,6 +18,13 @@ import sys
 
 from tutti import _build
 
+
+def _libraries() -> "list[str]":
+    """The files libtutti.so that this process has loaded."""
+    with open("/proc/self/maps") as maps:
+        return sorted({line.split(maxsplit=5)[5].strip() for line in maps if "/libtutti.so" in line})
+
+
 try:
     from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelope, Error, Group, Host, Internal,
                              InvalidArgument, InvalidUsage, Lane, Memory, Message, Mismatch, NoResources, NotFound,
@@ -34,8 +41,7 @@ except ModuleNotFoundError as absent:
         f"{sys.executable} ({platform.python_version()}): start that one, or build for this one, in Tutti's folder: "
         f"{_build.MEND.format(python=sys.executable)}", name=absent.name) from None
 except ImportError as problem:
-    with open("/proc/self/maps") as maps:
-        there = sorted({line.split(maxsplit=5)[5].strip() for line in maps if "/libtutti.so" in line})
+    there = _libraries()
     if "undefined symbol" not in str(problem) or not there:
         raise
     raise ImportError(f"tutti: {__path__[0]} does not fit {' and '.join(there)}, which is in this process already: see "

@@ -21,9 +21,7 @@ _NAME = "libtutti-mpitrampoline.so"
 
 def library() -> str:
     """The path of libtutti-mpitrampoline.so: it lies beside the libtutti that this package uses."""
-    with open("/proc/self/maps") as maps:
-        libtutti = next(line.split(maxsplit=5)[5].strip() for line in maps if "/libtutti.so." in line)
-    path = pathlib.Path(libtutti).with_name(_NAME)
+    path = pathlib.Path(tutti._libraries()[0]).with_name(_NAME)
     if not path.exists():
         raise FileNotFoundError(f"tutti.jax: {path} is absent, by which JAX reaches Tutti: build the target "
                                 "tutti_mpitrampoline, or install the package tutti-tools")

@@ -7,7 +7,7 @@ import itertools
 import operator
 import threading
 
-from tutti._core import Communicator, Error
+from tutti._core import Communicator, Error, _abort_job, _join_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def run_threads(nranks: int, function: Callable[..., _Result], *arguments: Any,
 
     `settings` are those of Communicator. When a rank raises, the others' calls end, and the first exception that is not
     a consequence of another's is raised here. So they do when this thread is interrupted (Ctrl-C, "interrupt kernel");
-    a rank that is in no call goes on until its next one. Raises ValueError for less than one rank, and TypeError for a
-    function that cannot be called.
+    a rank that is in no call goes on until its next one. Both hold for all communicators that the ranks have made.
+    Raises ValueError for less than one rank, and TypeError for a function that cannot be called.
     """
     try:
         nranks = operator.index(nranks)
@@ -48,17 +48,18 @@ def run_threads(nranks: int, function: Callable[..., _Result], *arguments: Any,
         raise TypeError(f"run_threads: function is {function!r}: expected a function, called with a Communicator")
     results: list[Any] = [None] * nranks
     errors: list[BaseException | None] = [None] * nranks
-    comms: list[Communicator | None] = [None] * nranks
     ended = [threading.Event() for _ in range(nranks)]  # join() of Python 3.11 returns too early after an interrupted one
     place = f"local:run_threads {next(_names)}"
+    jobs = [f"{place} rank {rank}" for rank in range(nranks)]
 
     def run(rank: int) -> None:
+        _join_job(jobs[rank])
         try:
             with Communicator(place, rank, nranks, **settings) as comm:
-                comms[rank] = comm
                 results[rank] = function(comm, *arguments)
         except BaseException as error:  # raised in the calling thread
             errors[rank] = error
+            _abort_job(jobs[rank], f"the rank left by {type(error).__name__}: {error}")
         finally:
             ended[rank].set()
 
@@ -69,14 +70,11 @@ def run_threads(nranks: int, function: Callable[..., _Result], *arguments: Any,
         for event in ended:
             event.wait()
     except BaseException as error:  # a signal's handler has raised
-        for comm in comms:
-            try:
-                if comm is not None:
-                    comm.abort(f"run_threads was ended by {type(error).__name__}")
-            except Error:  # it is closed
-                pass
         for event, thread in zip(ended, threads):
-            event.wait()
+            while not event.is_set():
+                for job in jobs:
+                    _abort_job(job, f"run_threads was ended by {type(error).__name__}")
+                event.wait(0.1)  # a rank may make another communicator meanwhile
             thread.join()
         raise
     for thread in threads:

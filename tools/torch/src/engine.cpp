@@ -8,8 +8,6 @@
 #include <chrono>
 #include <utility>
 
-#include "ending.hpp"
-
 namespace tutti::torch {
 namespace {
 
@@ -60,7 +58,6 @@ void Turns::leave() {
 // ---- Tellers -----------------------------------------------------------------------------------------------
 
 void Tellers::run(State& state) {
-  go_on_while_ending();
   for (std::unique_lock lock(state.mutex);;) {
     state.wakes.wait(lock, [&] { return state.stop || !state.queue.empty(); });
     if (state.queue.empty()) return;
@@ -114,7 +111,6 @@ void Engine::require_parent() const {
 }
 
 void Engine::start(const OperationPtr& operation) {
-  stay_if_ending();
   require_parent();
   operation->timed = times_.load(std::memory_order_relaxed);
   outstanding_.fetch_add(1);
@@ -248,10 +244,7 @@ void Engine::tell_ends(Ended& ended) {
 
 bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
   const auto is_over = [&] { return operation.ended.load(std::memory_order_acquire); };
-  if (is_over()) {
-    stay_if_ending();
-    return true;
-  }
+  if (is_over()) return true;
   require_parent();
   waiting_.fetch_add(1);
   uint64_t deadline = 0;  // the first turn, in which short operations end, reads no clock
@@ -271,7 +264,6 @@ bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
     turn = others ? shortest_turn : std::min(turn * 2, longest_turn);
   }
   waiting_.fetch_sub(1);
-  stay_if_ending();
   return is_over();
 }
 
@@ -282,7 +274,6 @@ bool Engine::test(Operation& operation) {
     move(&operation, 0, ended);
     leave(ended);
   }
-  stay_if_ending();
   return operation.ended.load(std::memory_order_acquire);
 }
 
@@ -315,12 +306,10 @@ void Engine::call(const std::function<tutti_status(tutti_comm*)>& turn) {
     leave(ended);
     if (status < 0) {
       waiting_.fetch_sub(1);
-      stay_if_ending();
       throw Error(status, text);
     }
   }
   waiting_.fetch_sub(1);
-  stay_if_ending();
 }
 
 bool Engine::drain(uint64_t timeout_ns) {
@@ -378,7 +367,6 @@ bool Engine::engage(const Operation*& last, uint64_t& rest_us) {
 }
 
 void Engine::run() {
-  go_on_while_ending();
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: it rests for microseconds
   const Operation* last = nullptr;
   uint64_t rest_us = 0;

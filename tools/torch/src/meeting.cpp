@@ -16,7 +16,6 @@
 #include <thread>
 #include <utility>
 
-#include "ending.hpp"
 #include "process_group.hpp"
 #include "signals.hpp"
 
@@ -224,7 +223,6 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, millisecond
 }
 
 void close_all(const std::string& reason) {
-  begin_ending();
   std::vector<std::weak_ptr<Engine>> engines;
   {
     const std::lock_guard lock(open_mutex);
@@ -234,10 +232,7 @@ void close_all(const std::string& reason) {
   std::vector<std::future<void>> ends;
   for (const auto& one : engines)
     if (auto engine = one.lock())
-      ends.push_back(std::async(std::launch::async, [engine = std::move(engine), &reason] {
-        go_on_while_ending();
-        engine->close(reason);
-      }));
+      ends.push_back(std::async(std::launch::async, [engine = std::move(engine), &reason] { engine->close(reason); }));
   for (std::future<void>& end : ends) end.wait();
   for (std::future<void>& end : ends) end.get();
 }

@@ -256,6 +256,17 @@ def membership(rank):
         dist.all_reduce(one)
         reconfigure(100 + turn, everybody)
         equal(one, torch.full((50_000,), 6.0), f"turn {turn}")
+    # One that is left out learns why, also where nothing is under way on the others. It may come back.
+    if rank == 3:
+        stuck = dist.irecv(torch.empty(3), 0)
+    all_here(store, "before one is left out", rank, 4)
+    if rank == 3:
+        raises(tutti.Aborted, "rank [012] reconfigured group 0: it goes on with 3 members", stuck.wait)
+    else:
+        reconfigure(150, everybody[:3])
+        check_sum(world, [0, 1, 2], "without one")
+    reconfigure(151, everybody)
+    check_sum(world, [0, 1, 2, 3], "all again")
     # An abort, and a new start with what is left. The one that is left out learns why.
     if rank == 3:
         stuck = dist.irecv(torch.empty(3), 0)

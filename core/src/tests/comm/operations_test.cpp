@@ -384,6 +384,37 @@ TEST(Memory, WhatIsNotTheDescriptorsMemoryIsRefused) {
   close(fd);
 }
 
+// Rank 0's buffers are aligned, so the ranks compare the type of the call.
+TEST(Memory, ElementsThatOnlyMoveMayLieAtAnyAddress) {
+  for (const uint32_t flags : {0u, uint32_t{TUTTI_COMM_CHECK_CALLS}})
+    for (const uint64_t count : {1, 1000, 100'000})
+      run_ranks(3,
+                [count](Communicator& comm) {
+                  const uint64_t bytes = count * sizeof(double);
+                  std::vector<std::byte> memory(6 * bytes + 16, std::byte(comm.rank()));
+                  std::byte *const in = memory.data() + comm.rank(), *const out = in + 3 * bytes;
+                  const auto came_from = [&](uint32_t root, const std::byte* block) {
+                    EXPECT_EQ(std::count(block, block + bytes, std::byte(root)), bytes) << count << " from " << root;
+                  };
+                  tutti_comm* const c = comm.handle();
+                  const auto passes = [c](tutti_status status) { EXPECT_EQ(status, TUTTI_OK) << tutti_comm_error(c); };
+                  passes(tutti_broadcast(c, in, out, count, TUTTI_FLOAT64, 1, nullptr, nullptr));
+                  came_from(1, out);
+                  for (const bool to_all : {false, true}) {
+                    std::fill_n(out, 3 * bytes, std::byte(9));
+                    passes(to_all ? tutti_all_to_all(c, in, out, count, TUTTI_FLOAT64, nullptr, nullptr)
+                                  : tutti_all_gather(c, in, out, count, TUTTI_FLOAT64, nullptr, nullptr));
+                    for (uint32_t root = 0; root < 3; ++root) came_from(root, out + root * bytes);
+                  }
+                  const uint32_t next = (comm.rank() + 1) % 3, before = (comm.rank() + 2) % 3;
+                  const tutti_message messages[] = {{in, count, TUTTI_FLOAT64, next, 0, TUTTI_SEND, {}},
+                                                    {out, count, TUTTI_FLOAT64, before, 0, TUTTI_RECEIVE, {}}};
+                  passes(tutti_exchange(c, messages, 2, nullptr, nullptr));
+                  came_from(before, out);
+                },
+                {nullptr, nullptr, flags});
+}
+
 TEST(Requests, OutliveTheirCommunicator) {
   std::latch destroyed(1);  // by rank 0: if rank 1 were the first, that would be why the operation fails
   run_ranks(2, [&](Communicator& comm) {

@@ -205,56 +205,42 @@ std::vector<std::pair<const char*, Middle>> middles() {
   return calls;
 }
 
-TEST(Sleep, OtherThreadsDoNotWaitForACallThatSleepsInItsMiddle) {
+// For each such call: `meanwhile` runs in a thread of rank 0, whose call sleeps until rank 1 makes its own, after that.
+void during_each_middle(bool succeeds, const std::function<void(Communicator&, Request& pending)>& meanwhile) {
   for (const auto& [name, call] : middles()) {
-    std::atomic<bool> tested{false};
+    std::atomic<bool> done{false};
     run(
         [&](Communicator& comm, Communicator&) {
           int32_t value = 0;
           Request pending = comm.async().receive<int32_t>({&value, 1}, 1, 1);
           std::thread other([&] {
             EXPECT_TRUE(await_sleepers(1)) << name;
-            EXPECT_EQ(failure_of([&] { EXPECT_FALSE(pending.test()); }).text, "") << name;
-            tested = true;
+            meanwhile(comm, pending);
+            done = true;
           });
-          EXPECT_TRUE(call(comm)) << name << ": " << tutti_comm_error(comm.handle());
+          EXPECT_EQ(call(comm), succeeds) << name << ": " << tutti_comm_error(comm.handle());
           other.join();
-          pending.wait();
+          EXPECT_EQ(failure_of([&] { pending.wait(); }).status, succeeds ? TUTTI_OK : TUTTI_ABORTED) << name;
         },
         [&](Communicator& comm, Communicator&) {
-          while (!tested && !late) std::this_thread::yield();
-          EXPECT_TRUE(call(comm)) << name << ": " << tutti_comm_error(comm.handle());
+          while (!done && !late) std::this_thread::yield();
+          EXPECT_EQ(call(comm), succeeds) << name << ": " << tutti_comm_error(comm.handle());
           const int32_t value = 1;
-          comm.send<int32_t>({&value, 1}, 0, 1);
+          if (succeeds) comm.send<int32_t>({&value, 1}, 0, 1);
         },
         "shm", TUTTI_COMM_CHECK_CALLS);
     EXPECT_FALSE(late) << name;
   }
 }
 
+TEST(Sleep, OtherThreadsDoNotWaitForACallThatSleepsInItsMiddle) {
+  during_each_middle(true, [](Communicator&, Request& pending) {
+    EXPECT_EQ(failure_of([&] { EXPECT_FALSE(pending.test()); }).text, "");
+  });
+}
+
 TEST(Sleep, AnAbortDoesNotWaitForACallThatSleepsInItsMiddle) {
-  for (const auto& [name, call] : middles()) {
-    std::atomic<bool> aborted{false};
-    run(
-        [&](Communicator& comm, Communicator&) {
-          int32_t value = 0;
-          Request pending = comm.async().receive<int32_t>({&value, 1}, 1, 1);
-          std::thread other([&] {
-            EXPECT_TRUE(await_sleepers(1)) << name;
-            comm.abort("enough");
-            aborted = true;
-          });
-          EXPECT_FALSE(call(comm)) << name;
-          other.join();
-          EXPECT_EQ(failure_of([&] { pending.wait(); }).status, TUTTI_ABORTED) << name;
-        },
-        [&](Communicator& comm, Communicator&) {
-          while (!aborted && !late) std::this_thread::yield();
-          EXPECT_FALSE(call(comm)) << name;
-        },
-        "shm", TUTTI_COMM_CHECK_CALLS);
-    EXPECT_FALSE(late) << name;
-  }
+  during_each_middle(false, [](Communicator& comm, Request&) { comm.abort("enough"); });
 }
 
 // Two such calls do not run into each other: the second begins when the first is over.

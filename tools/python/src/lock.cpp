@@ -11,10 +11,15 @@
 namespace tutti::python {
 namespace {
 
-std::atomic<bool> over{false};
+std::atomic<bool> ending{false}, over{false};
 std::atomic<int> coming_back{0};  // threads that have not seen `over` and do not have the lock yet
 thread_local bool ends_the_program = false;
-const int fork_handler = pthread_atfork(nullptr, nullptr, [] { coming_back = 0; });  // the child has none of them
+thread_local int callbacks = 0;  // that this thread is in
+// A child has none of them, and does not end with its parent.
+const int fork_handler = pthread_atfork(nullptr, nullptr, [] {
+  ending = over = false;
+  coming_back = 0;
+});
 
 // Either this thread sees `over`, or keep_others_out() sees this thread.
 template <typename Take>
@@ -36,10 +41,26 @@ Unlocked::~Unlocked() {
 
 Locked::Locked() {
   come_back([this] { state_ = PyGILState_Ensure(); });
+  ++callbacks;
+}
+
+Locked::~Locked() {
+  --callbacks;
+  PyGILState_Release(state_);
+}
+
+void begin_to_end() {
+  ends_the_program = true;
+  ending = true;
+}
+
+void stay_if_ending() {
+  if (!ending || ends_the_program || callbacks > 0) return;
+  PyEval_SaveThread();
+  for (;;) pause();
 }
 
 void keep_others_out() {
-  ends_the_program = true;
   over = true;
   const Unlocked unlocked;
   while (coming_back != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));

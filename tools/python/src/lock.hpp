@@ -27,13 +27,21 @@ class Locked {
   Locked();
   Locked(const Locked&) = delete;
   Locked& operator=(const Locked&) = delete;
-  ~Locked() { PyGILState_Release(state_); }
+  ~Locked();
 
  private:
   PyGILState_STATE state_;
 };
 
-// The calling thread, which has the lock, ends the program: no other thread comes back to the lock after this.
+// The calling thread, which has the lock, begins to end the program.
+void begin_to_end();
+
+// Where a call begins or ends, with the lock: if another thread ends the program, this one gives the lock up and stays.
+// Its call may have failed only for that end, and the process may crash if a thread prints while Python ends. A callback
+// goes on, since a call waits for it.
+void stay_if_ending();
+
+// The thread that ends the program has done its part: no other one comes back to the lock after this.
 void keep_others_out();
 
 }  // namespace tutti::python

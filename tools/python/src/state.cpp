@@ -123,6 +123,7 @@ void State::await_others() const {
 }
 
 State::User::User(State& state) : state_(state) {
+  stay_if_ending();
   if (std::exchange(state.used_, true) && getpid() == state.process_)
     raise(TUTTI_INVALID_USAGE,
           "the communicator \"" + state.name_ +
@@ -163,6 +164,7 @@ void State::abort(const std::string& reason) {
 }
 
 void State::close_all(const std::optional<std::string>& reason) {
+  begin_to_end();
   std::vector<State*> open;
   for (State* state : std::vector(all())) {
     if (!state->comm_ || getpid() != state->process_) continue;

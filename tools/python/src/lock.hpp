@@ -37,8 +37,8 @@ class Locked {
 void begin_to_end();
 
 // Where a call begins or ends, with the lock: if another thread ends the program, this one gives the lock up and stays.
-// Its call may have failed only for that end, and the process may crash if a thread prints while Python ends. A callback
-// goes on, since a call waits for it.
+// Its call may have failed only for that end, and the process may crash if a thread prints while Python ends. A
+// callback goes on, since a call waits for it.
 void stay_if_ending();
 
 // The thread that ends the program has done its part: no other one comes back to the lock after this.

@@ -213,7 +213,7 @@ with tempfile.TemporaryDirectory(prefix="tutti-wheel-test-") as place:
     used(python, home)
     for minor, of_other in wheels.items():
         print(f"Python 3.{minor}:")
-        used(environment(place / "other", of_other, "numpy", python=other), home)
+        used(environment(place / f"python3.{minor}", of_other, "numpy", python=other), home)
     moved(python, place)
     beside(python, place)
     of_one_version(python, place)

@@ -64,9 +64,6 @@ string(TIMESTAMP year "%Y" UTC)
 foreach(file copyright changelog shlibs)
   configure_file("${debian}/${file}.in" "${made}/${file}" @ONLY)
 endforeach()
-foreach(file postinst prerm)
-  configure_file("${debian}/${file}.in" "${made}/python3-tutti/${file}" @ONLY)
-endforeach()
 
 set(body
   "Tutti carries broadcast, all-reduce, all-to-all and the other collectives"
@@ -107,7 +104,7 @@ if(TARGET tutti_python)
   set(python "python3 (>= 3.${minor})" "python3 (<< 3.${next})")
 endif()
 tutti_debian_package(python3-tutti WHEN tutti_python SECTION python OWN libtutti0 tutti-plugins DEPENDS ${python}
-  RECOMMENDS "tutti-tools (= ${TUTTI_DEBIAN_VERSION})" python3-numpy CONTROL "${made}/python3-tutti/postinst" "${made}/python3-tutti/prerm"
+  RECOMMENDS "tutti-tools (= ${TUTTI_DEBIAN_VERSION})" python3-numpy CONTROL "${debian}/postinst" "${debian}/prerm"
   TEXT "collective communication library - Python package" ${body}
   "This package has the Python package tutti: collectives on numpy arrays,"
   "tensors and anything with the buffer protocol.")

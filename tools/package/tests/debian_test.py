@@ -142,5 +142,7 @@ try:
     wanted = ["libtutti0/shlibs", "libtutti0/triggers"]
     wanted += [f"python3-tutti/{script}" for script in ("postinst", "prerm") if "python3-tutti" in debs]
     expect("maintainer scripts are those of Python, and the loader's cache is a trigger's", scripts == sorted(wanted), f"got {scripts}")
+    unnamed = [path for path in folder.glob("*/DEBIAN/p*") if not re.search(rf" -p {path.parent.parent.name}$", path.read_text(), re.MULTILINE)]
+    expect("maintainer scripts name their package", not unnamed, "\n".join(f"{path}:\n{path.read_text()}" for path in unnamed))
 finally:
     shutil.rmtree(folder, ignore_errors=True)

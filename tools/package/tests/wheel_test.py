@@ -3,8 +3,9 @@
 """wheel_test.py SOURCE [--torch REQUIREMENT]: Tutti by pip, as its users meet it; they are in environments that are made anew.
 
 1. README's lines for pip, typed in a copy of the tree, one after the other in one shell, with the torch that README names.
-2. tools/wheel makes a wheel with the backend for that torch. It is installed where no compiler is in PATH, and used; its folder
-   is moved; another installation, another interpreter and another torch beside it are told apart.
+2. tools/wheel makes a wheel with the backend for that torch, for this Python and the newest other one that is found. It is
+   installed where no compiler is in PATH, and used; its folder is moved; another installation, another interpreter and another
+   torch beside it are told apart.
 
 It fetches from where pip's settings say, so no test of ctest starts it: tools/check --soak does. The times are printed.
 """
@@ -21,6 +22,7 @@ SOURCE = pathlib.Path(sys.argv[1]).resolve()
 SCALE = float(os.environ.get("TUTTI_TEST_TIME_SCALE") or 1)
 CLEAN = {name: value for name, value in os.environ.items()
          if not name.startswith(("TUTTI_", "PYTHON", "LD_", "VIRTUAL_ENV"))}
+TESTS = ("arrays", "calls", "deadlines", "errors", "examples", "help", "operators", "persistent", "schedules", "threads")
 UNCHANGED = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("tutti")
@@ -74,10 +76,23 @@ def typed(home):
     return lines
 
 
-def environment(folder, *requirements):
-    run(sys.executable, "-m", "venv", folder)
+def environment(folder, *requirements, python=sys.executable):
+    run(python, "-m", "venv", folder)
     run(folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *requirements, seconds=600)
     return folder / "bin/python3"
+
+
+def another_interpreter():
+    """The newest one of another minor version that can build a wheel, of pyenv's and the system's; None if there is none."""
+    pyenv = pathlib.Path(os.environ.get("PYENV_ROOT") or pathlib.Path.home() / ".pyenv")
+    files = [*pyenv.glob("versions/*/bin/python3.*"), *pathlib.Path("/usr/bin").glob("python3.*")]
+    found = [(int(minor[1]), file) for file in files if (minor := re.fullmatch(r"python3\.([0-9]+)", file.name))
+             and int(minor[1]) >= 10 and int(minor[1]) != sys.version_info[1]]
+    able = "import ensurepip, os, sysconfig; os.stat(sysconfig.get_path('include') + '/Python.h')"
+    for _, file in sorted(found, reverse=True):
+        if subprocess.run([file, "-c", able], env=CLEAN, stderr=subprocess.DEVNULL).returncode == 0:
+            return file
+    return None
 
 
 def used(python, home):
@@ -97,6 +112,8 @@ def used(python, home):
     expect("plugins are those of the wheel", "site-packages/tutti/lib/tutti/libtutti-shm.so" in told and "site-packages/tutti/lib/tutti/libtutti-net-tcp.so" in told, told)
     for program in ("tutti-plan", "tutti-trace", "tutti-doctor"):
         run(python.parent / program, "--help", env=bare)
+    run(python, "-B", "-m", "unittest", *(f"{subject}_test" for subject in TESTS), env=bare, cwd=home / "tools/python/tests")
+    expect(f"the package's tests: {', '.join(TESTS)}", True)
     told = run(python, "-c", "import tutti.torch", env=bare, status=1)
     expect("without torch", told.splitlines()[-1] == "ModuleNotFoundError: No module named 'torch'", told)
     if os.geteuid() == 0 and pathlib.Path("/usr/lib").is_dir():
@@ -143,6 +160,22 @@ def beside(python, folder):
     expect("a library of another version, too", f"the library of this process, {other}/libversion.so, is 9.9.9" in told, told)
 
 
+def of_one_version(python, folder):
+    """The moved one is of the wheel's version. Together they work: a process has one library, and each plugin once."""
+    same = folder / "same"  # LD_PRELOAD takes no path with spaces
+    same.symlink_to(folder / "moved to here/tutti")
+    met = ("import tutti; tutti.Communicator().broadcast(bytearray(8)); "
+           "print('met', *sorted({line.split(maxsplit=5)[5].strip() for line in open('/proc/self/maps') if '/lib/' in line and 'libtutti' in line}))")
+    told = run(same / "bin/tuttirun", "-n", "2", python, "-c", met)
+    expect("another one's tuttirun", told.count("met ") == 2 and str(folder / "moved to here") not in told, told)
+    told = run(python.parent / "tuttirun", "-n", "2", python, "-c", met, env={**CLEAN, "LD_PRELOAD": str(same / "lib/libtutti.so.0")})
+    expect("another one's library, with its plugins", told.count("met ") == 2 and "site-packages/tutti/lib" not in told, told)
+    told = run(python.parent / "tuttirun", "-n", "2", python, "-c", met, env={**CLEAN, "TUTTI_PLUGIN_PATH": str(same / "lib/tutti")})
+    expect("TUTTI_PLUGIN_PATH to another one's plugins", told.count("met ") == 2, told)
+    told = run(python.parent / "tutti-info", env={**CLEAN, "TUTTI_PLUGIN_PATH": str(same / "lib/tutti")})
+    expect("tutti-info says whose are used", re.search(rf"REFUSED .*site-packages/tutti/lib/tutti/libtutti-shm.so\n +its id is taken by {same}/lib/tutti/libtutti-shm.so, which was found first", told), told)
+
+
 def with_torch(python, wheel, torch, home, folder):
     told = run(python.parent / "torchrun", "--nproc-per-node", "2", home / "unchanged.py")
     expect(f"{torch} and the wheel: a program that imports nothing of Tutti's", told.count("tutti [3.0, 3.0, 3.0]") == 2, told)
@@ -166,13 +199,23 @@ with tempfile.TemporaryDirectory(prefix="tutti-wheel-test-") as place:
     CLEAN.update(CCACHE_BASEDIR=str(home), CCACHE_NOHASHDIR="1")
     lines = typed(home)
     torch = torch or re.search(r"torch==[0-9.]+", " ".join(lines))[0]
-    print(run(home / "tools/wheel", "--python", sys.executable, "--torch", torch, "--output", place / "wheels", seconds=1500).splitlines()[-1])
-    print(f"tools/wheel: {run.took:.0f} s")
-    wheel, = (place / "wheels").glob("*.whl")
-    expect("one wheel of the promised tag", re.fullmatch(r"tutti_collectives-.*-manylinux_2_34_\w+\.whl", wheel.name), wheel.name)
+    other = another_interpreter()
+    print(f"another Python: {other}" if other else "skipped: another Python: neither pyenv nor the system has one from 3.10 on with headers and venv")
+    pythons = [sys.executable] + ([other] if other else [])
+    run(home / "tools/wheel", *(word for each in pythons for word in ("--python", each)), "--torch", torch, "--output", place / "wheels", seconds=1500)
+    print(f"tools/wheel for {len(pythons)}: {run.took:.0f} s")
+    wheels = {int(tag[1]): file for file in (place / "wheels").iterdir()
+              if (tag := re.fullmatch(r"tutti_collectives-.*-cp3([0-9]+)-manylinux_2_34_\w+\.whl", file.name))}
+    expect(f"wheels of the promised tag: {', '.join(f'{file.name} ({file.stat().st_size / 1e6:.1f} MB)' for file in wheels.values())}",
+           len(wheels) == len(pythons) == len(os.listdir(place / "wheels")), os.listdir(place / "wheels"))
+    wheel = wheels.pop(sys.version_info[1])
     python = environment(place / "plain", wheel, "numpy")
     used(python, home)
+    for minor, of_other in wheels.items():
+        print(f"Python 3.{minor}:")
+        used(environment(place / f"python3.{minor}", of_other, "numpy", python=other), home)
     moved(python, place)
     beside(python, place)
+    of_one_version(python, place)
     with_torch(environment(place / "torch", wheel, torch, "numpy"), wheel, torch, home, place)
 print("all of pip's ways passed")

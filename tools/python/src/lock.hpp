@@ -12,10 +12,16 @@ namespace tutti::python {
 
 // Has the lock while it lives, in any thread. The unwinding must not reach the callers: some have a catch (...).
 struct Locked : pybind11::gil_scoped_acquire {
-  Locked() noexcept {}
+  Locked() noexcept;
+  ~Locked();
 };
 
-// The calling thread ends the program: std::terminate leaves Python's other threads where they are.
+// The calling thread ends the program: std::terminate leaves the others where they are, unless it is for an exception.
 void keep_others_out();
+
+// Where a call begins or ends, with the lock: if another thread ends the program, this one gives the lock up and stays.
+// Its call may have failed only for that end, and CPython 3.13 may crash if a thread prints while it ends. A callback
+// goes on, since a call waits for it.
+void stay_if_ending();
 
 }  // namespace tutti::python

@@ -40,9 +40,11 @@ void check_library() {
   Dl_info library{}, module{};
   dladdr(reinterpret_cast<const void*>(&tutti_version), &library);
   dladdr(reinterpret_cast<const void*>(&check_library), &module);
-  throw py::import_error(std::string("tutti: ") + module.dli_fname + " is of version " TUTTI_PYTHON_VERSION
-                         ", and the library of this process, " + library.dli_fname + ", is " + tutti_version() +
-                         ": see LD_LIBRARY_PATH and LD_PRELOAD, and what loads that library before");
+  throw py::import_error(std::string("tutti: ") + module.dli_fname +
+                         " is of version " TUTTI_PYTHON_VERSION ", and the library of this process, " +
+                         library.dli_fname + ", is " + tutti_version() +
+                         ": see LD_LIBRARY_PATH and LD_PRELOAD, and what loads that library before; or install "
+                         "one version of both");
 }
 
 }  // namespace

@@ -134,6 +134,7 @@ void State::await_others() const {
 }
 
 State::User::User(State& state) : state_(state) {
+  stay_if_ending();
   if (std::exchange(state.used_, true) && getpid() == state.process_)
     raise(TUTTI_INVALID_USAGE,
           "the communicator \"" + state.name_ +

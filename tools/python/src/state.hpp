@@ -104,7 +104,10 @@ class State {
     explicit User(State& state);
     User(const User&) = delete;
     User& operator=(const User&) = delete;
-    ~User() { state_.used_ = false; }
+    ~User() {
+      state_.used_ = false;
+      stay_if_ending();
+    }
 
    private:
     State& state_;

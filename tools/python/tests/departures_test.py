@@ -40,6 +40,9 @@ CELLS = [(departure, moment, communicators) for departure in DEPARTURES for mome
 
 # ---- A rank, in a process of its own.
 
+left_open = []  # until the interpreter's end: a function drops its own in an order that depends on the version of Python
+
+
 def mark(folder, name):
     (pathlib.Path(folder) / name).touch()
 
@@ -91,6 +94,7 @@ def live(folder, rank, departure, moment, communicators):
     if communicators == 3:
         parts = [world.split(0 if rank in pair else None, name=name) for name, pair in (("front", (0, 1)), ("back", (1, 2)))]
         comms = [part for part in parts if part] + comms
+    left_open.extend(comms)
     if moment != "first use":
         for comm in comms:
             data = array.array("q", [1])

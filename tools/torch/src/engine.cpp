@@ -158,7 +158,10 @@ void Engine::start_queued(Ended& ended) {
       ended.push_back(std::move(operation));
       continue;
     }
-    if (operation->timed) operation->began = Clock::now();
+    if (operation->timed) {
+      operation->began = Clock::now();
+      operation->started.store(true, std::memory_order_release);
+    }
     const tutti_status status = operation->start(comm_, &operation->request_);
     if (status < 0 || !operation->request_) {
       end(*operation, status, status < 0 ? tutti_comm_error(comm_) : "");

@@ -479,8 +479,8 @@ WorkPtr ProcessGroup::send(Tensors& tensors, int peer, int tag) {
   only(name, tensors);
   const uint32_t to = check_peer(name, peer);
   TORCH_CHECK(tag >= 0, name, ": the tag is ", tag, ", expected 0 or more");
-  return launch({name, c10d::OpType::SEND, Buffer(name, tensors, Buffer::Use::read), {}, c10d::kUnsetTimeout, nullptr,
-                 peer, static_cast<uint32_t>(tag)},
+  const Buffer data(name, tensors, Buffer::Use::read);
+  return launch({name, c10d::OpType::SEND, data, {}, c10d::kUnsetTimeout, peer, tag},
                 [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
                   return tutti_send(comm, c.in.data(), c.in.elements() * c.in.scale(), c.in.dtype(), to,
                                     static_cast<uint32_t>(tag), opts, request);
@@ -492,8 +492,8 @@ WorkPtr ProcessGroup::recv(Tensors& tensors, int peer, int tag) {
   only(name, tensors);
   const uint32_t from = check_peer(name, peer);
   TORCH_CHECK(tag >= 0, name, ": the tag is ", tag, ", expected 0 or more");
-  return launch({name, c10d::OpType::RECV, {}, Buffer(name, tensors, Buffer::Use::write), c10d::kUnsetTimeout, nullptr,
-                 peer, static_cast<uint32_t>(tag)},
+  const Buffer data(name, tensors, Buffer::Use::write);
+  return launch({name, c10d::OpType::RECV, {}, data, c10d::kUnsetTimeout, peer, tag},
                 [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
                   return tutti_receive(comm, c.out.data(), c.out.elements() * c.out.scale(), c.out.dtype(), from,
                                        static_cast<uint32_t>(tag), opts, request);
@@ -509,8 +509,8 @@ WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
   envelope->flags = TUTTI_ANY_PEER;
   envelope->tag = static_cast<uint32_t>(tag);
   return launch(
-      {name, c10d::OpType::RECVANYSOURCE, {}, Buffer(name, tensors, Buffer::Use::write), c10d::kUnsetTimeout, envelope, -1,
-       envelope->tag},
+      {name, c10d::OpType::RECVANYSOURCE, {}, Buffer(name, tensors, Buffer::Use::write), c10d::kUnsetTimeout, -1, tag,
+       envelope},
       [](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
         return tutti_receive_any(comm, c.out.data(), c.out.elements() * c.out.scale(), c.out.dtype(), c.envelope.get(),
                                  opts, request);

@@ -146,9 +146,8 @@ class ProcessGroup final : public c10d::Backend {
     c10d::OpType type;
     Buffer in, out;  // equal: in place
     std::chrono::milliseconds timeout;
+    int peer = -1, tag = 0;  // of a message; -1: any rank
     std::shared_ptr<tutti_envelope> envelope = nullptr;
-    int peer = -1;  // of a message; -1: any
-    uint32_t tag = 0;
   };
   using Calls = std::vector<Call>;
   using Start = std::function<tutti_status(const Call&, tutti_comm*, tutti_request**, const tutti_options*)>;

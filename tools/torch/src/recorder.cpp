@@ -249,9 +249,10 @@ py::object flight_recordings(bool stacks) {
     const py::gil_scoped_release unlocked;  // of those who record, some wait for it
     Recorder& all = *recorder();
     const std::lock_guard lock(all.mutex);
-    for (Recording& recording : all.ring) learn_source(recording);
     const auto oldest =
         all.ring.begin() + static_cast<ptrdiff_t>(all.recorded > all.most ? all.recorded % all.most : 0);
+    std::for_each(oldest, all.ring.end(), learn_source);
+    std::for_each(all.ring.begin(), oldest, learn_source);
     recordings.assign(oldest, all.ring.end());
     recordings.insert(recordings.end(), all.ring.begin(), oldest);
   }

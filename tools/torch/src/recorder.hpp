@@ -38,7 +38,7 @@ class GroupRecorder {
   };
   struct Message {
     int from, to;  // -1: any rank
-    uint32_t tag;
+    int tag;
     auto operator<=>(const Message&) const = default;
   };
   struct Call {
@@ -63,8 +63,8 @@ class GroupRecorder {
   const std::shared_ptr<Numbers> numbers_ = std::make_shared<Numbers>();
 };
 
-// The recordings, oldest first: dictionaries as torch's recorder gives them, besides with "pg_size", and with "message":
-// None, or from which rank to which one and the tag. None: the recorder is off. With the interpreter's lock.
+// The recordings, oldest first: dictionaries as torch's recorder gives them, besides with "pg_size", and with
+// "message": None, or from which rank to which one and the tag. None: the recorder is off. With the interpreter's lock.
 pybind11::object flight_recordings(bool stacks);
 
 }  // namespace tutti::torch

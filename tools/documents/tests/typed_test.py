@@ -33,6 +33,7 @@ ELSEWHERE = {  # how a command begins: what runs it
     r"tools/wheel": "tools/package/tests/wheel_test.py",
     r"pip install": "tools/package/tests/wheel_test.py",
     r"(python3 -m tutti\.run|build/bin/tuttirun|mpiexec) -n 4 (python3 )?program\.py": "jax_programs_test and python_mpi_test: a program of the reader's",
+    r"python3 -m torch\.distributed\.flight_recorder": "torch_recorder_test",
     r"tools/torch-environment": "torch_environment_test has its options; the whole brings a gigabyte",
     r"cmake --preset release -DPython3_EXECUTABLE=": "python_choice_test has the choice; it would configure this build anew",
     r"source build/torch": "the folder of tools/torch-environment",

@@ -147,7 +147,10 @@ void Engine::start_one(OperationPtr operation, Ended& ended) {
     end(*operation, end_.status, end_.what());
     return ended.push_back(std::move(operation));
   }
-  if (operation->timed) operation->began = Clock::now();
+  if (operation->timed) {
+    operation->began = Clock::now();
+    operation->started.store(true, std::memory_order_release);
+  }
   const tutti_status status = operation->start(comm_, &operation->request_);
   if (status >= 0 && operation->request_) return running_.push_back(std::move(operation));
   end(*operation, status, status < 0 ? tutti_comm_error(comm_) : "");

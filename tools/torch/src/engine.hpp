@@ -47,7 +47,8 @@ class Operation {
   std::exception_ptr failure;  // nullptr: none. Written before `ended`
   std::atomic<bool> ended{false};
   std::atomic<bool> watched{false};  // somebody wants to know its end without waiting
-  bool timed = false;                // set by Engine::start; only then the two below are written, before `ended`
+  bool timed = false;                // set by Engine::start; only then the three below are written, before `ended`
+  std::atomic<bool> started{false};  // after `began`
   std::chrono::steady_clock::time_point began, over;
 
  protected:

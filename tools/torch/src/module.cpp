@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "process_group.hpp"
+#include "recorder.hpp"
 
 namespace py = pybind11;
 using tutti::torch::Error;
@@ -57,5 +58,6 @@ PYBIND11_MODULE(TUTTI_TORCH_MODULE, module) {
   using Options = ProcessGroup::Options;
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(group, "Options")
       .def("__deepcopy__", [](const Options& own, const py::object&) { return c10::make_intrusive<Options>(own); });
+  module.def("_flight_recordings", &tutti::torch::flight_recordings, py::arg("stacks"));
   module.def("_close_all", &tutti::torch::close_all, Free(), py::arg("reason"));
 }

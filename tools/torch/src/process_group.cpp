@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "recorder.hpp"
 #include "signals.hpp"
 #include "work.hpp"
 
@@ -71,6 +72,8 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
     : c10d::Backend(rank, size),
       engine_(std::move(engine)),
       timeout_(timeout),
+      recorder_(GroupRecorder::make_if_on()),
+      timed_(recorder_ != nullptr),
       name_(name),
       store_(std::move(store)) {
   init();
@@ -191,6 +194,7 @@ WorkPtr ProcessGroup::launch(Calls made, Start start, std::optional<at::TensorLi
   const OperationPtr operation = std::move(launched);
   const std::shared_ptr<Engine> engine = engine_.now();
   WorkPtr work = c10::make_intrusive<Work>(getRank(), type, profiled, *results, engine, operation, std::move(facts));
+  if (recorder_) record(calls, operation, timeout);
   engine->start(operation);
   if (operation->ended.load(std::memory_order_acquire) && operation->failure)
     std::rethrow_exception(operation->failure);
@@ -515,7 +519,8 @@ WorkPtr ProcessGroup::send(Tensors& tensors, int peer, int tag) {
   only(name, tensors);
   const uint32_t to = check_peer(name, peer);
   TORCH_CHECK(tag >= 0, name, ": the tag is ", tag, ", expected 0 or more");
-  return launch({name, c10d::OpType::SEND, Buffer(name, tensors, Buffer::Use::read), {}, c10d::kUnsetTimeout},
+  const Buffer data(name, tensors, Buffer::Use::read);
+  return launch({name, c10d::OpType::SEND, data, {}, c10d::kUnsetTimeout, peer, tag},
                 [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
                   return tutti_send(comm, c.in.data(), c.in.elements() * c.in.scale(), c.in.dtype(), to,
                                     static_cast<uint32_t>(tag), opts, request);
@@ -527,7 +532,8 @@ WorkPtr ProcessGroup::recv(Tensors& tensors, int peer, int tag) {
   only(name, tensors);
   const uint32_t from = check_peer(name, peer);
   TORCH_CHECK(tag >= 0, name, ": the tag is ", tag, ", expected 0 or more");
-  return launch({name, c10d::OpType::RECV, {}, Buffer(name, tensors, Buffer::Use::write), c10d::kUnsetTimeout},
+  const Buffer data(name, tensors, Buffer::Use::write);
+  return launch({name, c10d::OpType::RECV, {}, data, c10d::kUnsetTimeout, peer, tag},
                 [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
                   return tutti_receive(comm, c.out.data(), c.out.elements() * c.out.scale(), c.out.dtype(), from,
                                        static_cast<uint32_t>(tag), opts, request);
@@ -543,7 +549,8 @@ WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
   envelope->flags = TUTTI_ANY_PEER;
   envelope->tag = static_cast<uint32_t>(tag);
   return launch(
-      {name, c10d::OpType::RECVANYSOURCE, {}, Buffer(name, tensors, Buffer::Use::write), c10d::kUnsetTimeout, envelope},
+      {name, c10d::OpType::RECVANYSOURCE, {}, Buffer(name, tensors, Buffer::Use::write), c10d::kUnsetTimeout, -1, tag,
+       envelope},
       [](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
         return tutti_receive_any(comm, c.out.data(), c.out.elements() * c.out.scale(), c.out.dtype(), c.envelope.get(),
                                  opts, request);

@@ -26,6 +26,7 @@ namespace tutti::torch {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
+class GroupRecorder;
 
 // The ranks meet over the store: rank 0 leaves there the id of a communicator of their own. Throws, naming the ranks
 // that have not come in time: `within`, or the timeout of the communicator where that is 0.
@@ -145,6 +146,7 @@ class ProcessGroup final : public c10d::Backend {
     c10d::OpType type;
     Buffer in, out;  // equal: in place
     std::chrono::milliseconds timeout;
+    int peer = -1, tag = 0;  // of a message; -1: any rank
     std::shared_ptr<tutti_envelope> envelope = nullptr;
   };
   using Calls = std::vector<Call>;
@@ -173,6 +175,7 @@ class ProcessGroup final : public c10d::Backend {
   void check_equal(const char* name, const Tensors& list, const at::Tensor& one) const;
   std::vector<int> missing(uint32_t tag, std::chrono::steady_clock::time_point deadline, bool all);
 
+  void record(const Calls& calls, const OperationPtr& operation, std::chrono::milliseconds timeout);
   void remember(const WorkPtr& work);
   void forget_batches();
   void watch(Engine& engine) const;
@@ -182,7 +185,8 @@ class ProcessGroup final : public c10d::Backend {
 
   CurrentEngine engine_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::atomic<bool> timed_{false};
+  const std::unique_ptr<GroupRecorder> recorder_;  // nullptr: calls are not recorded (recorder.hpp)
+  std::atomic<bool> timed_;
   const std::string name_;
   std::atomic<uint64_t> collectives_{0}, messages_{0};
   uint32_t barriers_ = 0;  // monitored ones

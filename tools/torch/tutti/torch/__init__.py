@@ -47,6 +47,10 @@ def _load():
 
 _core = _load()
 ProcessGroupTutti = _core.ProcessGroupTutti
+_recorded = _core._flight_recordings(False) is not None
+if _recorded:
+    from tutti.torch import _flight_recorder
+    _flight_recorder.install(_core._flight_recordings)
 
 _errors = {
     -1: tutti.InvalidArgument, -2: tutti.NotSupported, -3: tutti.NotFound, -4: tutti.NoResources, -5: tutti.Timeout,
@@ -63,6 +67,8 @@ def _create(options, backend_options=None):
         raise ValueError(f"tutti.torch: pg_options are {backend_options!r}, expected None or ProcessGroupTutti.Options")
     timeout = options.timeout
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
+    if _recorded:
+        _flight_recorder.remember(options)
     return ProcessGroupTutti(options.store, options.group_rank, options.group_size, seconds,
                              f"group {options.group_id or 'world'}",
                              deferred=getattr(options, "enable_reconfigure", False))  # torch 2.14

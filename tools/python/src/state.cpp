@@ -10,8 +10,6 @@
 #include <thread>
 #include <utility>
 
-#include "lock.hpp"
-
 namespace tutti::python {
 namespace {
 

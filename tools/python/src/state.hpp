@@ -15,6 +15,7 @@
 
 #include "data.hpp"
 #include "error.hpp"
+#include "lock.hpp"
 
 namespace tutti::python {
 

@@ -21,35 +21,40 @@ class Threads(unittest.TestCase):
             with self.assertRaisesRegex(error, text):
                 tutti.run_threads(*arguments)
 
-    def test_an_interrupt_ends_the_ranks(self):
-        done = subprocess.run([sys.executable, "-B", "-c", textwrap.dedent("""
+    def reasons_of_an_interrupt(self, rank):
+        """Three ranks run the function `rank`, given as lines, which interrupts them; the texts that it has put into `reasons`."""
+        program = textwrap.dedent("""
             import os, signal, threading, tutti
             signal.signal(signal.SIGINT, signal.default_int_handler)
             there = threading.Barrier(3, lambda: os.kill(os.getpid(), signal.SIGINT))
             reasons = []
+            """) + textwrap.dedent(rank) + textwrap.dedent("""
+            try:
+                tutti.run_threads(3, rank)
+            except KeyboardInterrupt:
+                print("interrupted", threading.active_count())
+            print(*reasons, sep="\\n")
+            """)
+        done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60)
+        lines = done.stdout.splitlines()
+        self.assertEqual((done.returncode, lines[:1]), (0, ["interrupted 1"]), done.stderr)
+        for line in lines[1:]:
+            self.assertIn("run_threads was ended by KeyboardInterrupt", line)
+        return lines[1:]
+
+    def test_an_interrupt_ends_the_ranks(self):
+        reasons = self.reasons_of_an_interrupt("""
             def rank(comm):
                 there.wait()
                 try:
                     comm.receive(bytearray(1), (comm.rank + 1) % comm.nranks)
                 except tutti.Error as error:
                     reasons.append(str(error))
-            try:
-                tutti.run_threads(3, rank)
-            except KeyboardInterrupt:
-                print("interrupted", threading.active_count())
-            print(*reasons, sep="\\n")
-            """)], capture_output=True, text=True, timeout=60)
-        lines = done.stdout.splitlines()
-        self.assertEqual((done.returncode, lines[:1]), (0, ["interrupted 1"]), done.stderr)
-        self.assertEqual(len(lines), 4, done.stdout)
-        for line in lines[1:]:
-            self.assertIn("run_threads was ended by KeyboardInterrupt", line)
+            """)
+        self.assertEqual(len(reasons), 3, reasons)
 
     def test_an_interrupt_ends_waits_in_other_communicators(self):
-        done = subprocess.run([sys.executable, "-B", "-c", textwrap.dedent("""
-            import os, signal, threading, tutti
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            reasons = []
+        reasons = self.reasons_of_an_interrupt("""
             def rank(comm):
                 for make in lambda: comm.split(0), lambda: tutti.Communicator("local:own", comm.rank, 3):
                     try:
@@ -59,17 +64,8 @@ class Threads(unittest.TestCase):
                             other.receive(bytearray(1), (other.rank + 1) % 3)
                     except tutti.Error as error:
                         reasons.append(str(error))
-            try:
-                tutti.run_threads(3, rank)
-            except KeyboardInterrupt:
-                print("interrupted", threading.active_count())
-            print(*reasons, sep="\\n")
-            """)], capture_output=True, text=True, timeout=60)
-        lines = done.stdout.splitlines()
-        self.assertEqual((done.returncode, lines[:1]), (0, ["interrupted 1"]), done.stderr)
-        self.assertEqual(len(lines), 7, done.stdout)
-        for line in lines[1:]:
-            self.assertIn("run_threads was ended by KeyboardInterrupt", line)
+            """)
+        self.assertEqual(len(reasons), 6, reasons)
 
     def test_an_exception_ends_waits_in_other_communicators(self):
         def rank(comm):

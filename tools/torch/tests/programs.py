@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs as tests: each is a function of the rank and raises unless its result is right, on two and on four ranks."""
 
-import contextlib
 import functools
 import os
 import shutil
-import tempfile
 import unittest
 
 import torch._inductor.compile_fx  # the slow imports come before the fork
@@ -54,16 +52,3 @@ def line():
 def grid(*names):
     """A mesh of two rows, half of the ranks each."""
     return init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=names)
-
-
-@contextlib.contextmanager
-def shared_folder():
-    """A folder that rank 0 makes and removes."""
-    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(folder)
-    try:
-        yield folder[0]
-        dist.barrier()
-    finally:
-        if dist.get_rank() == 0:
-            shutil.rmtree(folder[0])

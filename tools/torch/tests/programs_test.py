@@ -21,8 +21,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 from digits import BATCH, STEPS, adam, alone, as_one_process, batches, loss_of, network, sgd, share, train, whole
-from programs import COMPILERS, WHILE_A_COMPILER_RUNS, DebuggedPrograms, add_tests, grid, line, named, shared_folder
-from ranks import gloo
+from programs import COMPILERS, WHILE_A_COMPILER_RUNS, DebuggedPrograms, add_tests, grid, line, named
+from ranks import gloo, shared_folder
 
 CPU = torch.device("cpu")
 
@@ -184,28 +184,28 @@ def checkpoints(rank):
     model = sharded(line())
     optimizer = adam(model.parameters())
     train(model, optimizer, share(), steps=20)
-    with shared_folder() as folder:
-        state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
-        checkpoint.save(state, checkpoint_id=f"{folder}/at once")
-        saving = checkpoint.async_save(state, checkpoint_id=f"{folder}/beside", process_group=dist.new_group())
-        train(model, optimizer, share(), steps=1)  # what is being saved is a copy
-        saving.result()
-        for name, mesh in (("at once", line()), ("beside", grid("replicas", "shards"))):
-            other = sharded(mesh)
-            continued = adam(other.parameters())
-            state = dict(zip(("model", "optimizer"), get_state_dict(other, continued)))
-            checkpoint.load(state, checkpoint_id=f"{folder}/{name}")
-            set_state_dict(other, continued, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-            as_one_process(other, adam, 20)
-            train(other, continued, share(), steps=1)
-            for mine, trained in zip(other.parameters(), model.parameters()):
-                torch.testing.assert_close(whole(mine), whole(trained), rtol=0, atol=1e-9)
-            if rank == 0:
-                state = {"model": network().state_dict()}
-                checkpoint.load(state, checkpoint_id=f"{folder}/{name}", no_dist=True)
-                for key, parameter in alone(adam, 20).named_parameters():
-                    torch.testing.assert_close(state["model"][key], parameter.detach(), rtol=0, atol=1e-9)
-            dist.barrier()
+    folder = shared_folder()
+    state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+    checkpoint.save(state, checkpoint_id=f"{folder}/at once")
+    saving = checkpoint.async_save(state, checkpoint_id=f"{folder}/beside", process_group=dist.new_group())
+    train(model, optimizer, share(), steps=1)  # what is being saved is a copy
+    saving.result()
+    for name, mesh in (("at once", line()), ("beside", grid("replicas", "shards"))):
+        other = sharded(mesh)
+        continued = adam(other.parameters())
+        state = dict(zip(("model", "optimizer"), get_state_dict(other, continued)))
+        checkpoint.load(state, checkpoint_id=f"{folder}/{name}")
+        set_state_dict(other, continued, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        as_one_process(other, adam, 20)
+        train(other, continued, share(), steps=1)
+        for mine, trained in zip(other.parameters(), model.parameters()):
+            torch.testing.assert_close(whole(mine), whole(trained), rtol=0, atol=1e-9)
+        if rank == 0:
+            state = {"model": network().state_dict()}
+            checkpoint.load(state, checkpoint_id=f"{folder}/{name}", no_dist=True)
+            for key, parameter in alone(adam, 20).named_parameters():
+                torch.testing.assert_close(state["model"][key], parameter.detach(), rtol=0, atol=1e-9)
+        dist.barrier()
 
 
 def compiled_ddp(backend, rank):

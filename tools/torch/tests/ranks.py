@@ -18,7 +18,20 @@ import tutti.torch  # noqa: F401  (registers the backend)
 SEED = int(os.environ.get("TUTTI_TEST_SEED") or time.time_ns() % 1_000_000)
 
 
+_folder = None  # of this rank's job
+
+
+def shared_folder():
+    """An empty folder of the job's ranks, which run() removes when all of them have ended.
+
+    Not before: a FileStore that is dropped while its file is removed waits some minutes for the file.
+    """
+    return os.path.join(_folder, "shared")
+
+
 def _rank(function, rank, ranks, folder, seconds, patience, pipe):
+    global _folder
+    _folder = folder
     faulthandler.dump_traceback_later(0.95 * patience)  # where it hangs
     torch.set_num_threads(1)  # a fork is without its parent's threads
     try:
@@ -43,6 +56,7 @@ def run(ranks, function, seconds=60, lost=(), patience=100):
     name = getattr(function, "__name__", function)
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "shared"))
         pipes, processes = [], []
         for rank in range(ranks):
             mine, theirs = context.Pipe(False)

@@ -19,8 +19,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tutti.torch
 from digits import whole
-from programs import COMPILERS, WHILE_A_COMPILER_RUNS, DebuggedPrograms, add_tests, grid, line, named, shared_folder
-from ranks import equal
+from programs import COMPILERS, WHILE_A_COMPILER_RUNS, DebuggedPrograms, add_tests, grid, line, named
+from ranks import equal, shared_folder
 
 
 # Distributed tensors and meshes.
@@ -193,17 +193,17 @@ def barriers(rank):
 def again(rank):
     """The default group ends and comes again, with other groups beside it."""
     ranks = dist.get_world_size()
-    with shared_folder() as folder:
-        for attempt in range(3):
-            for group in [dist.new_group() for _ in range(3)]:
-                dist.all_reduce(torch.ones(1), group=group)
-            dist.barrier()
-            dist.destroy_process_group()
-            store = dist.FileStore(f"{folder}/store {attempt}", ranks)
-            dist.init_process_group("tutti", store=store, rank=rank, world_size=ranks)
-            sums = torch.ones(1)
-            dist.all_reduce(sums)
-            assert sums.item() == ranks
+    folder = shared_folder()
+    for attempt in range(3):
+        for group in [dist.new_group() for _ in range(3)]:
+            dist.all_reduce(torch.ones(1), group=group)
+        dist.barrier()
+        dist.destroy_process_group()
+        store = dist.FileStore(f"{folder}/store {attempt}", ranks)
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=ranks)
+        sums = torch.ones(1)
+        dist.all_reduce(sums)
+        assert sums.item() == ranks
 
 
 # Functional collectives, compilers and tracers.

@@ -225,7 +225,7 @@ void ProcessGroup::record(const Calls& calls, const OperationPtr& operation, std
   call.operation = operation;
   call.source = first.envelope;
   bool alike = true;
-  // A sparse tensor is none of those that travel.
+  // The tensors of a sparse sum are not the ones that travel.
   if (first.type != c10d::OpType::_ALLREDUCE_SPARSE)
     for (const auto& one : calls) {
       alike = call.in.add(one.in.tensors()) && alike;

@@ -120,6 +120,10 @@ TUTTI_INLINE Vector<T, N> canonical(Vector<T, N> v) {
   return v == v ? v : (Vector<T, N>)(Vector<Bits, N>{} + quiet);
 }
 
+// The size of the type in which an element is computed.
+template <typename E>
+constexpr int accumulator_bytes = static_cast<int>(sizeof(typename E::Accumulator));
+
 // The element types: what is stored, what is computed in, and the way from one to the other.
 template <typename T>
 struct Plain {

@@ -13,16 +13,16 @@
 //
 // 1. Range (16-bit floats, float32). All sources are added in double. Let G be the greatest exponent of the n sources
 // of
-//    an element and L the least of those that are not zero, p the type's precision. Sources, and so all partial sums,
-//    are multiples of 2^(L-p+1) and smaller than n 2^(G+1). If G - L <= 53 - p - ceil(log2 n), every partial sum is
-//    such a multiple below 2^53 of it, so no addition rounds. float16 always meets this: 2^50 multiples of 2^-24 for
-//    1,024 sources.
-// 2. Cascade. TwoSum (Knuth, TAOCP 2, 4.2.2; Moller) gives a + b = s + e exactly for any two doubles unless s overflows;
-//    a sum never underflows. The sources run through two of them: s takes the sources, t takes the errors of s, and
-//    `bound` takes the magnitudes of the errors of t. So x = s + t + e with |e| <= 2 bound: bound's own additions round
-//    by less than half of it for fewer than 2^50 sources. (Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J.
-//    Sci. Comput. 26, 2005: SumK with K = 3, with a sum of magnitudes in place of the last sum.) The rounding is certain
-//    if all numbers between the limits round alike.
+//    an element, L the least of those that are not zero, and p the type's precision. Sources, and so all partial sums,
+//    are multiples of 2^(L-p+1) and smaller than n 2^(G+1). If G - L <= 53 - p - ceil(log2 n), every partial sum is at
+//    most 2^53 such units, so no addition rounds. float16 needs no test: the sum of 8,192 sources is below 2^53 units
+//    of 2^-24.
+// 2. Cascade. TwoSum (Knuth, TAOCP 2, 4.2.2; Moller) gives a + b = s + e exactly for any two doubles unless s
+//    overflows; a sum never underflows. The sources run through two of them: s takes the sources, t takes the errors
+//    of s, and `bound` takes the magnitudes of the errors of t. So x = s + t + e with |e| <= 2 bound: the additions of
+//    bound itself lose less than half. (Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26,
+//    2005: SumK with K = 3, with a sum of magnitudes in place of the last sum.) The rounding is certain if all numbers
+//    between the limits round alike.
 // 3. wide_sum.hpp: all bits of all sources.
 //
 // An infinity, a NaN or an overflow of a partial sum leaves NaN in `bound` on level 2, which is never certain.
@@ -130,9 +130,9 @@ TUTTI_INLINE Double<N> remainder(Double<N> dividend, Double<N> quotient, double 
 }
 
 // A double that rounds to any format of at most 51 bits as value + rest does, where |rest| is less than the distance to
-// the next double: of the two doubles around that sum the one whose last bit is odd. (Round to odd: Boldo, Melquiond,
-// Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd, IEEE Trans. Comput. 57, 2008.)
-// It never is a number of the format or halfway between two, and lies on the same side of these as the sum.
+// the next double: of the two doubles around that sum the one whose last bit is odd. It never is a number of the format
+// or halfway between two, and lies on the same side of these as the sum. (Round to odd: Boldo, Melquiond, Emulation of
+// a FMA and correctly rounded sums: proved algorithms using rounding to odd, IEEE Trans. Comput. 57, 2008.)
 template <int N>
 TUTTI_INLINE Double<N> to_odd(Double<N> value, Double<N> rest) {
   const Long<N> bits = (Long<N>)value;

@@ -11,9 +11,8 @@
 //
 // Three levels; an element takes the next one only where its rounding is not certain.
 //
-// 1. Range (16-bit floats, float32). All sources are added in double. Let G be the greatest exponent of the n sources
-// of
-//    an element, L the least of those that are not zero, and p the type's precision. Sources, and so all partial sums,
+// 1. Range (16-bit floats, float32). All sources are added in double. Let G be the greatest exponent of an element's n
+//    sources, L the least of those that are not zero, and p the type's precision. Sources, and so all partial sums,
 //    are multiples of 2^(L-p+1) and smaller than n 2^(G+1). If G - L <= 53 - p - ceil(log2 n), every partial sum is at
 //    most 2^53 such units, so no addition rounds. float16 needs no test: the sum of 8,192 sources is below 2^53 units
 //    of 2^-24.

@@ -191,11 +191,14 @@ void stream(void* to, const void* from, uint64_t bytes) {
   fence();
 }
 
-template <typename E>
+// The ordinary sum of two is exact: one rounding, or for 16-bit floats one to float and another one, which is harmless
+// where the wider format has at least 2 p + 2 bits for p (Figueroa, When is double rounding innocuous?, 1995).
+template <typename E, typename ExactE>
 void reduce_exactly(const Reduction& r) {
   if (r.count == 0) return;
   if (r.nsrcs == 1 && r.divisor <= 1) return reduce_by_copy(r, sizeof(typename E::Stored));
-  write<E, true>(r, ExactFold<E>(r.srcs, r.nsrcs, r.divisor));
+  if (r.nsrcs == 2 && r.divisor <= 1) return reduce_two<E, Sum>(r);
+  write<ExactE, true>(r, ExactFold<ExactE>(r.srcs, r.nsrcs, r.divisor));
 }
 
 #define TUTTI_NUMBERS(E) nullptr, reduce<E, Sum>, reduce<E, Prod>, reduce<E, Min>, reduce<E, Max>, nullptr
@@ -242,8 +245,8 @@ const KernelTable TUTTI_KERNELS = {
      TUTTI_COMPLEX(double),
      TUTTI_PAIR(float, int32_t),
      TUTTI_PAIR(double, int64_t)},
-    {reduce_exactly<ExactFloat16>, reduce_exactly<ExactBfloat16>, reduce_exactly<ExactFloat32>,
-     reduce_exactly<ExactFloat64>},
+    {reduce_exactly<Float16, ExactFloat16>, reduce_exactly<Bfloat16, ExactBfloat16>,
+     reduce_exactly<Plain<float>, ExactFloat32>, reduce_exactly<Plain<double>, ExactFloat64>},
     stream};
 
 }  // namespace tutti::core

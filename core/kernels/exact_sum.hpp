@@ -13,9 +13,12 @@
 //
 // 1. Range (16-bit floats, float32). All sources are added in double. Let G be the greatest exponent of an element's n
 //    sources, L the least of those that are not zero, and p the type's precision. Sources, and so all partial sums,
-//    are multiples of 2^(L-p+1) and smaller than n 2^(G+1). If G - L <= 53 - p - ceil(log2 n), every partial sum is at
-//    most 2^53 such units, so no addition rounds. float16 needs no test: the sum of 8,192 sources is below 2^53 units
-//    of 2^-24.
+//    are multiples of u = 2^(L-p+1) and smaller than n 2^(G+1). If G - L <= 53 - p - ceil(log2 n), they are less than
+//    2^53 u, so no addition rounds. float16 needs no test: u = 2^-24, and 4,096 sources stay below 2^28.
+//    An average divides by d <= 2^26 and rounds twice, which is harmless. The quotient q is below 2^53 u / d, so its
+//    rounding to double moves it by less than u / 2d, and by at most 2^-53 q. Let m lie halfway between two numbers of
+//    the type. Then d m and the sum are multiples of u / 2, or of a smaller power of two that is above 2^-p-1 m. So q
+//    is m, or at least u / 2d or 2^-27-p m away from it, and rounding to double does not carry it to m.
 // 2. Cascade. TwoSum (Knuth, TAOCP 2, 4.2.2; Moller) gives a + b = s + e exactly for any two doubles unless s
 //    overflows; a sum never underflows. The sources run through two of them: s takes the sources, t takes the errors
 //    of s, and `bound` takes the magnitudes of the errors of t. So x = s + t + e with |e| <= 2 bound: the additions of
@@ -140,13 +143,32 @@ TUTTI_INLINE Double<N> to_odd(Double<N> value, Double<N> rest) {
   return (Double<N>)(bits + (inexact & ~(bits << 63 >> 63) & away));
 }
 
+// A comparison of doubles for their floats.
+template <int N>
+TUTTI_INLINE SignedWord<N> to_words(Long<N> truth) {
+  using Halves = Vector<int32_t, 2 * N>;
+  if constexpr (N == 8)
+    return __builtin_shufflevector((Halves)truth, (Halves)truth, 0, 2, 4, 6, 8, 10, 12, 14);
+  else if constexpr (N == 4)
+    return __builtin_shufflevector((Halves)truth, (Halves)truth, 0, 2, 4, 6);
+  else
+    return __builtin_convertvector(truth, SignedWord<N>);
+}
+
 // The same from double to float, which then rounds to 16 bits as `value` does. Also where float has denormals.
 template <int N>
 TUTTI_INLINE Single<N> to_odd_float(Double<N> value) {
+#if defined(__AVX512BW__)
+  if constexpr (N == 8) {
+    const __m256 cut = _mm512_cvt_roundpd_ps((__m512d)value, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __mmask8 inexact = _mm512_cmp_pd_mask(_mm512_cvtps_pd(cut), (__m512d)value, _CMP_NEQ_UQ);
+    return (Single<N>)_mm256_mask_or_epi32((__m256i)cut, inexact, (__m256i)cut, _mm256_set1_epi32(1));
+  }
+#endif
   const Single<N> nearest = to_single<N>(value);
   const Double<N> back = to_double<N>(nearest);
-  const SignedWord<N> beyond = __builtin_convertvector(magnitude<N>(back) > magnitude<N>(value), SignedWord<N>);
-  const SignedWord<N> inexact = __builtin_convertvector(back != value, SignedWord<N>);
+  const SignedWord<N> beyond = to_words<N>(magnitude<N>(back) > magnitude<N>(value));
+  const SignedWord<N> inexact = to_words<N>(back != value);
   return (Single<N>)(((SignedWord<N>)nearest + beyond) | (inexact & 1));
 }
 
@@ -209,8 +231,7 @@ struct ExactFold {
       } else if (by.inverse != 0) {
         sum = sum * by.inverse;
       } else if (by.value != 0) {
-        const Double<N> quotient = sum / by.value;
-        sum = to_odd<N>(quotient, remainder<N>(sum, quotient, by.value));
+        sum = sum / by.value;
       }
       return E::template narrow<N>(sum);
     }

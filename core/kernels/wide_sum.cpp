@@ -54,13 +54,14 @@ class FixedPoint {
     if (negative_infinity_) return -std::numeric_limits<double>::infinity();
     if (all_negative_zeros_) return -0.0;
     const bool negative = carry();
-    bool sticky = divisor > 1 && divide(divisor);
+    if (divisor > 1) divide(divisor);
     int top = limbs * 32 - 1;
     while (top >= 0 && !bit(top)) --top;
-    if (top < 0 && !sticky) return 0.0;
+    if (top < 0) return 0.0;
     const int last = std::max(top - precision + 1, least + origin);
     uint64_t mantissa = 0;
     for (int place = top; place >= last; --place) mantissa = mantissa << 1 | bit(place);
+    bool sticky = false;
     for (int place = 0; place < last - 1 && !sticky; ++place) sticky = bit(place);
     if (bit(last - 1) && (sticky || (mantissa & 1))) ++mantissa;
     const double magnitude = std::ldexp(static_cast<double>(mantissa), last - origin);
@@ -74,10 +75,8 @@ class FixedPoint {
   bool bit(int place) const { return limbs_[place / 32] >> (place % 32) & 1; }
   // Limbs become digits 0 ... 2^32 - 1 of the magnitude. Returns whether the value is negative.
   bool carry() {
-    int64_t carried = propagate();
-    if (carried >= 0) return false;
+    if (propagate() >= 0) return false;
     for (int64_t& limb : limbs_) limb = -limb;
-    limbs_[limbs - 1] -= carried * (int64_t{1} << 32);
     propagate();
     return true;
   }
@@ -90,15 +89,15 @@ class FixedPoint {
     }
     return carried;
   }
-  // Returns whether there is a remainder.
-  bool divide(uint64_t divisor) {
+  // The lowest limb takes 32 places of the quotient below the least denormal number d. A sum is a multiple of d, so the
+  // quotient is a multiple of d / 2, or further than d / 2^32 from all of these: the remainder decides nothing.
+  void divide(uint64_t divisor) {
     uint64_t rest = 0;
     for (int k = limbs - 1; k >= 0; --k) {
       rest = rest << 32 | static_cast<uint64_t>(limbs_[k]);
       limbs_[k] = static_cast<int64_t>(rest / divisor);
       rest %= divisor;
     }
-    return rest != 0;
   }
 
   int64_t limbs_[limbs] = {};

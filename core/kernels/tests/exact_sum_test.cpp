@@ -112,6 +112,10 @@ void cancelling(Lot& lot, std::vector<Bits>& x) {
 void denormals(Lot& lot, std::vector<Bits>& x) {
   for (Bits& v : x) v = lot.number(lot.below(2));
 }
+void least_normal_numbers(Lot& lot, std::vector<Bits>& x) {
+  const Bits least = lot.below(3);
+  for (Bits& v : x) v = lot.number(least + lot.below(4));
+}
 void extremes(Lot& lot, std::vector<Bits>& x) {
   const Bits values[] = {1, 2, lot.f.unit(), lot.f.greatest(), lot.f.greatest() - 1, lot.any()};
   for (Bits& v : x) v = values[lot.below(6)] ^ lot.any_sign();
@@ -125,11 +129,12 @@ Bits tie(Lot& lot, std::vector<Bits>& x) {
   return exponent - reach;
 }
 void ties(Lot& lot, std::vector<Bits>& x) { tie(lot, x); }
-// The same with something far smaller, perhaps twice with opposite signs, perhaps with the least number.
+// The same with something smaller, perhaps twice with opposite signs, but for one unit, perhaps with the least number.
 void near_ties(Lot& lot, std::vector<Bits>& x) {
   const Bits room = tie(lot, x) + 1;
-  if (x.size() > 2) x[2] = lot.number(lot.below(room));
-  if (x.size() > 3 && lot.coin()) x[3] = x[2] ^ lot.f.sign();
+  if (x.size() > 2)
+    x[2] = lot.number(lot.coin() ? lot.below(room) : room - 1 - std::min<Bits>(room - 1, lot.below(12)));
+  if (x.size() > 3 && lot.coin()) x[3] = x[2] ^ lot.f.sign() ^ lot.below(2);
   if (x.size() > 4 && lot.coin()) x[4] = 1 | lot.any_sign();
 }
 // The greatest number, half of its last place, and a little.
@@ -165,6 +170,7 @@ const struct {
              {"two magnitudes", two_magnitudes},
              {"cancelling", cancelling},
              {"denormals", denormals},
+             {"least normal numbers", least_normal_numbers},
              {"extremes", extremes},
              {"ties", ties},
              {"near ties", near_ties},
@@ -272,7 +278,7 @@ class ExactSum : public testing::TestWithParam<Format> {};
 TEST_P(ExactSum, IsTheRationalSumRoundedOnce) {
   const Format& f = GetParam();
   Random random(f.dtype);
-  for (int round = 0; round < 40; ++round)
+  for (int round = 0; round < 150; ++round)
     for (const uint32_t n : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 13u, 64u, 1023u, 1024u}) {
       if (n > 64 && round % 10) continue;
       const uint64_t divisors[] = {0, n, n, 3, (1u << 26) - 1};

@@ -4,6 +4,7 @@
 // table's name, and includes this.
 #pragma once
 
+#include "kernels/exact_sum.hpp"
 #include "kernels/kernel_parts.hpp"
 #include "kernels/kernel_table.hpp"
 #include "kernels/kernel_vectors.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 // Elements per vector: as many accumulators as a register holds.
 template <typename E>
-constexpr int width = vector_bytes / static_cast<int>(sizeof(typename E::Accumulator));
+constexpr int width = vector_bytes / accumulator_bytes<E>;
 
 // Steps over elements [first, last), fewer than a vector.
 template <typename E, typename Body>
@@ -190,6 +191,16 @@ void stream(void* to, const void* from, uint64_t bytes) {
   fence();
 }
 
+// The ordinary sum of two is exact: one rounding, or for 16-bit floats one to float and another one, which is harmless
+// where the wider format has at least 2 p + 2 bits for p (Figueroa, When is double rounding innocuous?, 1995).
+template <typename E, typename ExactE>
+void reduce_exactly(const Reduction& r) {
+  if (r.count == 0) return;
+  if (r.nsrcs == 1 && r.divisor <= 1) return reduce_by_copy(r, sizeof(typename E::Stored));
+  if (r.nsrcs == 2 && r.divisor <= 1) return reduce_two<E, Sum>(r);
+  write<ExactE, true>(r, ExactFold<ExactE>(r.srcs, r.nsrcs, r.divisor));
+}
+
 #define TUTTI_NUMBERS(E) nullptr, reduce<E, Sum>, reduce<E, Prod>, reduce<E, Min>, reduce<E, Max>, nullptr
 // Bit operators do not know signs: U is the unsigned type of the element's size.
 #define TUTTI_BITS(U) reduce<Plain<U>, And<false>>, reduce<Plain<U>, Or<false>>, reduce<Plain<U>, Xor<false>>
@@ -234,6 +245,8 @@ const KernelTable TUTTI_KERNELS = {
      TUTTI_COMPLEX(double),
      TUTTI_PAIR(float, int32_t),
      TUTTI_PAIR(double, int64_t)},
+    {reduce_exactly<Float16, ExactFloat16>, reduce_exactly<Bfloat16, ExactBfloat16>,
+     reduce_exactly<Plain<float>, ExactFloat32>, reduce_exactly<Plain<double>, ExactFloat64>},
     stream};
 
 }  // namespace tutti::core

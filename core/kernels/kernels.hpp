@@ -53,6 +53,11 @@ constexpr bool is_of_application(uint32_t op) { return op >= op_premul_sum; }
 // unknown type or operator, or one that is not defined for the type.
 ReduceFunction find_reduction(uint32_t dtype, uint32_t op);
 
+// Sums, and by the divisor averages, that are rounded once (exact_sum.hpp): the same bits for every order of the
+// sources. nullptr: the type is not FLOAT16, BFLOAT16, FLOAT32 or FLOAT64. At most 4,096 sources, and a divisor
+// of at most 2^26.
+ReduceFunction find_exact_sum(uint32_t dtype);
+
 // dst = src. dst may be exactly src; else they must not overlap. `streaming` as above.
 void copy(void* dst, const void* src, uint64_t bytes, bool streaming);
 // The same to two destinations; src is read from memory once.

@@ -9,16 +9,18 @@
 //  - -0 if all sources are -0. Any other exact zero is +0. A quotient that rounds to zero keeps its sign.
 //  - One source without divisor is a copy.
 //
-// Three levels; an element takes the next one only where its rounding is not certain.
+// Levels; an element takes the next one only where its rounding is not certain.
 //
+// 0. exact_sum_in_float.hpp: the sum in float, for 16-bit floats of few ranks.
 // 1. Range (16-bit floats, float32). All sources are added in double. Let G be the greatest exponent of an element's n
 //    sources, L the least of those that are not zero, and p the type's precision. Sources, and so all partial sums,
 //    are multiples of u = 2^(L-p+1) and smaller than n 2^(G+1). If G - L <= 53 - p - ceil(log2 n), they are less than
 //    2^53 u, so no addition rounds. float16 needs no test: u = 2^-24, and 4,096 sources stay below 2^28.
-//    An average divides by d <= 2^26 and rounds twice, which is harmless. The quotient q is below 2^53 u / d, so its
-//    rounding to double moves it by less than u / 2d, and by at most 2^-53 q. Let m lie halfway between two numbers of
-//    the type. Then d m and the sum are multiples of u / 2, or of a smaller power of two that is above 2^-p-1 m. So q
-//    is m, or at least u / 2d or 2^-27-p m away from it, and rounding to double does not carry it to m.
+//    An average divides by d <= 2^(51-p), which is at least 2^26, and rounds twice, which is harmless. The quotient q
+//    is below 2^53 u / d, so its rounding to double moves it by less than u / d, and by at most 2^-53 q. Let m lie
+//    halfway between two numbers of the type. m is a multiple of u, or of a smaller power of two above 2^(-p-1) m; so
+//    is the sum. Thus q is m, or at least u / d or 2^(-p-1) m / d >= 2^-52 m away from it, and rounding does not carry
+//    it to m.
 // 2. Cascade. TwoSum (Knuth, TAOCP 2, 4.2.2; Moller) gives a + b = s + e exactly for any two doubles unless s
 //    overflows; a sum never underflows. The sources run through two of them: s takes the sources, t takes the errors
 //    of s, and `bound` takes the magnitudes of the errors of t. So x = s + t + e with |e| <= 2 bound: the additions of
@@ -175,6 +177,7 @@ TUTTI_INLINE Single<N> to_odd_float(Double<N> value) {
 // An element type of kernel_vectors.hpp, summed in double.
 template <typename E, uint32_t kType, int kPrecision>
 struct Exact : E {
+  using Base = E;
   static constexpr uint32_t dtype = kType;
   static constexpr int precision = kPrecision;
   static constexpr bool is_double = kType == TUTTI_FLOAT64;
@@ -209,7 +212,10 @@ struct ExactFold {
         n(nsrcs),
         divisor(div),
         by(div),
-        most_spread(53 - E::precision - (nsrcs > 1 ? 32 - __builtin_clz(nsrcs - 1) : 0)) {}
+        most_spread(53 - E::precision - growth(nsrcs)) {}
+
+  // ceil(log2 n): a sum of n numbers has at most as many bits more.
+  static int growth(uint32_t n) { return n > 1 ? 32 - __builtin_clz(n - 1) : 0; }
 
   template <typename Access>
   TUTTI_INLINE auto load(Access access, uint32_t k, uint64_t i) const {

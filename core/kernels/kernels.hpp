@@ -14,7 +14,8 @@
 //  0x7e00,
 //    ...), since which payload survives would depend on the instruction chosen. One source without divisor is a copy:
 //    bits are kept.
-// The floating-point environment must be the default one (round to nearest, denormals not flushed).
+// The floating-point environment must be the default one (round to nearest, denormals not flushed). Exact sums set it
+// for themselves on x86-64.
 //
 // Threads: any; no state. Addresses need no alignment. A destination may be exactly one of the sources; apart from that
 // nothing may overlap.

@@ -208,11 +208,7 @@ struct ExactFold {
   int32_t most_spread;  // of exponents on level 1
 
   ExactFold(const void* const* sources, uint32_t nsrcs, uint64_t div)
-      : srcs(sources),
-        n(nsrcs),
-        divisor(div),
-        by(div),
-        most_spread(53 - E::precision - growth(nsrcs)) {}
+      : srcs(sources), n(nsrcs), divisor(div), by(div), most_spread(53 - E::precision - growth(nsrcs)) {}
 
   // ceil(log2 n): a sum of n numbers has at most as many bits more.
   static int growth(uint32_t n) { return n > 1 ? 32 - __builtin_clz(n - 1) : 0; }

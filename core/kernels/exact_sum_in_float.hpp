@@ -5,8 +5,8 @@
 //
 // G, L, p, u, d, q and m are those of level 1. n sources are below 2^24 u if G - L <= 24 - p - ceil(log2 n), so no
 // addition rounds. None overflows if n 2^(G+1) is at most 2^128. A division by d <= 2^(22-p) and its second rounding
-// are harmless for the reasons of level 1, with 24 in place of 53. Where q is a denormal float, its rounding moves it by
-// at most 2^-150, and q is m or at least 2^-134 / d >= 2^-148 away from it.
+// are harmless for the reasons of level 1, with 24 in place of 53. Where q is a denormal float, its rounding moves it
+// by at most 2^-150, and q is m or at least 2^-134 / d >= 2^-148 away from it.
 //
 // The test of the range looks at 16-bit words: a number's bits without the sign, shifted left by 1, so an exponent
 // above a fraction. If the greatest word is at most M 2^f above the least, where exponents begin at bit f, then

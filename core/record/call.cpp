@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <tutti/schedule.h>
+#include <tutti/tutti.h>
 
 #include <algorithm>
 #include <string_view>
@@ -33,6 +34,7 @@ std::string call_text(const Call& call) {
     text += ", premul_sum";
   else if (is_reducing(call.collective))
     text += fmt::format(", {}", op_name(call.op));
+  if (call.order) text += call.order == TUTTI_ORDER_EXACT ? ", exact order" : ", canonical order";
   if (has_root(call.collective)) text += fmt::format(", root {}", call.root);
   return text + ")";
 }

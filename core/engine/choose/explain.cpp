@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "engine/choose/selector.hpp"
-#include "engine/choose/shape.hpp"
 
 namespace tutti::core {
 
@@ -41,8 +40,12 @@ std::string table(const Selector& selector, const Topology& topology, const Shap
 }  // namespace
 
 std::string explain(const Selector& selector, const Topology& topology, uint32_t collective, uint64_t count,
-                    uint32_t dtype) {
-  const Shape shape{count, collective, dtype, is_reducing(collective) ? uint32_t{TUTTI_SUM} : 0};
+                    uint32_t dtype, Order order) {
+  Shape shape{count, collective, dtype};
+  if (is_reducing(collective)) {
+    shape.op = TUTTI_SUM;
+    shape.order = order;
+  }
   std::string text = table(selector, topology, shape, false);
   if (topology.is_on_devices()) text += "\n" + table(selector, topology, shape, true);
   return text;

@@ -142,8 +142,7 @@ Selector::Selector(const Topology& topology, AlgorithmFilter filter, std::vector
       scratch_limit_(scratch_limit),
       plugin_(settings.plugin),
       tuning_(std::move(settings.tuning)),
-      misfit_(tuning_ ? tuning_->misfit(topology) : ""),
-      canonical_(settings.canonical) {
+      misfit_(tuning_ ? tuning_->misfit(topology) : "") {
   for (uint32_t rank = 0; rank < topology_.nranks(); ++rank) {
     const RankDescription& of = topology_.rank(rank);
     numa_of_rank_.push_back(of.device.numa >= 0 ? of.device.numa : of.numa);
@@ -314,7 +313,7 @@ void Selector::cost(Candidate& candidate, const Problem& problem, const std::vec
 
 std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) const {
   std::vector<Candidate> all = judge_algorithms(of_class(shape), on_device);
-  if (canonical_ && is_reducing(shape.collective)) require_order(shape, all, true);
+  if (shape.order != Order::free) require_order(shape, all, true);
   add_natives(shape, on_device, all);
   return all;
 }
@@ -340,7 +339,7 @@ void Selector::add_natives(const Shape& shape, bool on_device, std::vector<Candi
     candidate.native = native;
     candidate.reason = filter_.refuses(shape.collective, native->name());
     if (is_of_application(shape.op)) candidate.reason = "it does not know the operators of the application";
-    if (canonical_ && is_reducing(shape.collective))
+    if (shape.order != Order::free)
       candidate.reason = "the order of its operands is not known, and the canonical one is required (TUTTI_ORDER)";
     if (candidate.reason.empty()) candidate.reason = native->refuses(shape, &candidate.seconds);
     all.push_back(std::move(candidate));
@@ -434,7 +433,7 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bo
     const Proof proof = verify_algorithm(*candidate.algorithm, problem(*candidate.algorithm, shape));
     if (!proof.ok())
       candidate.reason = "it is wrong: " + proof.error;
-    else if (canonical_ && !proof.canonical)
+    else if (shape.order == Order::canonical && !proof.canonical)
       candidate.reason = "its operands are not in the canonical order, which is required (TUTTI_ORDER)";
     else if (!proof.rank_order)
       candidate.reason = "its operands are not in rank order, and the operator does not commute";
@@ -447,11 +446,12 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bo
 Candidate Selector::choose(const Shape& shape, bool on_device, bool ordered) {
   const Shape judged = of_class(shape);
   const auto key =
-      std::make_tuple(judged.collective, judged.root, judged.count, judged.element_bytes(), on_device, ordered);
+      std::make_tuple(judged.collective, judged.root, judged.count, judged.element_bytes(), on_device, judged.order,
+                      ordered);
   auto known = judged_.find(key);
   if (known == judged_.end()) {
     std::vector<Candidate> all = judge_algorithms(judged, on_device);
-    if (ordered || (canonical_ && is_reducing(judged.collective))) require_order(judged, all, false);
+    if (ordered || judged.order != Order::free) require_order(judged, all, false);
     known = judged_.emplace(key, std::move(all)).first;
   }
   std::vector<Candidate> all = known->second;

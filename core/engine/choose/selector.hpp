@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/choose/native.hpp"
+#include "engine/choose/shape.hpp"
 #include "engine/choose/tuning.hpp"
 #include "topology/topology.hpp"
 
@@ -60,7 +61,6 @@ struct SelectorSettings {
   // Measured times, which come before predicted ones in calls on host memory. nullptr: none. They serve where they
   // were measured with ranks that are placed and connected as these.
   std::shared_ptr<const Tuning> tuning = nullptr;
-  bool canonical = false;  // reductions have the canonical order (Proof::canonical)
 };
 
 class Selector {
@@ -79,7 +79,7 @@ class Selector {
   // at least in rank order. It depends on the size class and on what a collective/1 says of the call, not on earlier
   // calls. Throws Failure naming every reason when there is none.
   Candidate choose(const Shape& shape, bool on_device, bool ordered = false);
-  // All, best first, refused ones last. With the canonical order required all are proved.
+  // All, best first, refused ones last. Where the shape has an order all are proved.
   std::vector<Candidate> candidates(const Shape& shape, bool on_device) const;
   // The number of the one that is chosen of candidates of which at least one is not refused. Throws Failure.
   size_t pick(const Shape& shape, bool on_device, const std::vector<Candidate>& all) const;
@@ -119,10 +119,9 @@ class Selector {
   const tutti_selector* plugin_;
   std::shared_ptr<const Tuning> tuning_;
   std::string misfit_;  // why tuning_ does not serve
-  bool canonical_;
   // The algorithms, best first: by collective, root, smallest count of a power-of-two size class and size of an
-  // element; host or device; in rank order or not.
-  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, bool>, std::vector<Candidate>> judged_;
+  // element; host or device; the shape's order; in rank order or not.
+  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, Order, bool>, std::vector<Candidate>> judged_;
 };
 
 }  // namespace tutti::core

@@ -121,6 +121,7 @@ inline Piece piece_of(const Plan& plan, const Operand& operand, uint64_t slice) 
 inline Call call_of(const Plan& plan, uint64_t sequence) {
   const Shape& s = plan.shape;
   Call call{sequence, plan.count, plan.common_hash, s.collective, s.dtype, s.op, s.root};
+  if (s.order != Order::free) call.order = static_cast<uint64_t>(s.order);
   if (plan.user) name_user_op(call, plan.user->name, plan.user->commutative);
   return call;
 }

@@ -44,6 +44,14 @@ class Error : public std::runtime_error {
   tutti_status status_;
 };
 
+// The order in which a reduction combines the ranks' contributions (TUTTI_ORDER_*).
+enum class Order : uint32_t {
+  communicator = TUTTI_ORDER_DEFAULT,
+  free = TUTTI_ORDER_FREE,
+  canonical = TUTTI_ORDER_CANONICAL,
+  exact = TUTTI_ORDER_EXACT
+};
+
 // Options of one call: `world.all_reduce(in, out, tutti::Op::sum, {.stream = stream, .timeout = 5s})`.
 struct Options {
   // A stream of the buffers' device (a cudaStream_t); nullptr: its default stream. Must be nullptr for host memory.
@@ -52,6 +60,10 @@ struct Options {
   std::chrono::nanoseconds timeout{0};
   // An asynchronous call with it starts nothing: Request::start() does, any number of times (TUTTI_PERSISTENT).
   bool persistent = false;
+  // The algorithms that may carry out a collective: "ring", "flat,direct", "^ring"; nullptr: the communicator's.
+  const char* algorithms = nullptr;
+  Order order = Order::communicator;  // of a reduction
+  uint64_t tag = 0;                   // of a collective, for reports and traces; 0: none
 };
 
 namespace detail {
@@ -68,11 +80,16 @@ inline uint64_t nanoseconds(const char* call, const char* argument, std::chrono:
 class COptions {
  public:
   COptions(const char* call, const Options& options) {
-    if (!options.stream && options.timeout.count() == 0 && !options.persistent) return;
+    if (!options.stream && options.timeout.count() == 0 && !options.persistent && !options.algorithms &&
+        options.order == Order::communicator && !options.tag)
+      return;
     options_.struct_size = sizeof options_;
     options_.timeout_ns = nanoseconds(call, "Options::timeout", options.timeout);
     options_.stream = options.stream;
     options_.flags = options.persistent ? uint32_t{TUTTI_PERSISTENT} : 0;
+    options_.algorithms = options.algorithms;
+    options_.order = static_cast<uint32_t>(options.order);
+    options_.tag = options.tag;
   }
   const tutti_options* get() const { return options_.struct_size ? &options_ : nullptr; }
 

@@ -59,8 +59,21 @@ enum {
                                            tutti_comm_invite; rank and nranks must be 0 and are assigned */
   TUTTI_COMM_CHECK_CALLS = 1u << 2, /* checked mode, as by TUTTI_CHECK=1: before each collective all ranks compare their
                                        calls; all ranks set it or none */
-  TUTTI_COMM_CANONICAL_ORDER = 1u << 3 /* as by TUTTI_ORDER=canonical: reductions give the same bits whatever algorithm,
-                                          transport, placement or memory carries them; all ranks set it or none */
+  TUTTI_COMM_CANONICAL_ORDER = 1u << 3, /* as by TUTTI_ORDER=canonical: the order of reductions (TUTTI_ORDER_*) is
+                                           canonical; all ranks set it or none */
+  TUTTI_COMM_EXACT_SUMS = 1u << 4 /* as by TUTTI_ORDER=exact: the order of reductions is exact; all ranks set it or
+                                     none, and not with the one before */
+};
+
+/* The order in which reductions of numbers that round combine the ranks' contributions: that of the communicator
+ * (TUTTI_ORDER, TUTTI_COMM_CANONICAL_ORDER, TUTTI_COMM_EXACT_SUMS), or of one call (tutti_options). */
+enum {
+  TUTTI_ORDER_DEFAULT = 0,   /* the communicator's */
+  TUTTI_ORDER_FREE = 1,      /* whichever is fastest: it may differ between sizes, machines and versions */
+  TUTTI_ORDER_CANONICAL = 2, /* a fixed tree over the numbers of the ranks: the same bits whatever algorithm, transport,
+                                placement or memory carries them */
+  TUTTI_ORDER_EXACT = 3      /* none: sums and averages are exact and rounded once, so that their bits depend on the
+                                contributions alone. docs/exact-sums.md */
 };
 
 /* The settings of a communicator. Strings are copied. A setting that must be equal on all ranks and is not is an error
@@ -251,6 +264,12 @@ typedef struct tutti_options {
   uint64_t timeout_ns; /* 0: the communicator's */
   void* stream;        /* of the device that holds the buffers (a cudaStream_t); NULL: its default stream. Must be NULL
                           for host memory */
+  const char* algorithms; /* of collectives: those that may carry out this call, as "ring", "flat,direct" or "^ring"; in
+                             place of the communicator's. NULL: the communicator's */
+  uint32_t order;         /* of reductions: TUTTI_ORDER_* */
+  uint32_t reserved;      /* 0 */
+  uint64_t tag;           /* of collectives: the application's name for the call, which reports, hang verdicts and traces
+                             show; 0: none */
 } tutti_options;
 
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once

@@ -188,21 +188,21 @@ struct Kind {
   void (*make)(Lot&, std::vector<Bits>&);
 };
 const Kind kinds[] = {{"any numbers", any_numbers},
-             {"neighbouring exponents", neighbouring_exponents},
-             {"two magnitudes", two_magnitudes},
-             {"cancelling", cancelling},
-             {"denormals", denormals},
-             {"least normal numbers", least_normal_numbers},
-             {"extremes", extremes},
-             {"greatest numbers", greatest_numbers},
-             {"one small unit", one_small_unit},
-             {"denormal quotients", denormal_quotients},
-             {"ties", ties},
-             {"near ties", near_ties},
-             {"overflowing", overflowing},
-             {"equal", equal},
-             {"special numbers", special_numbers},
-             {"zeros", zeros}};
+                      {"neighbouring exponents", neighbouring_exponents},
+                      {"two magnitudes", two_magnitudes},
+                      {"cancelling", cancelling},
+                      {"denormals", denormals},
+                      {"least normal numbers", least_normal_numbers},
+                      {"extremes", extremes},
+                      {"greatest numbers", greatest_numbers},
+                      {"one small unit", one_small_unit},
+                      {"denormal quotients", denormal_quotients},
+                      {"ties", ties},
+                      {"near ties", near_ties},
+                      {"overflowing", overflowing},
+                      {"equal", equal},
+                      {"special numbers", special_numbers},
+                      {"zeros", zeros}};
 
 // ---- Cases.
 

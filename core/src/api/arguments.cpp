@@ -51,6 +51,23 @@ const UserOperator* check_op(const Communicator& communicator, const char* call,
   return nullptr;
 }
 
+static_assert(uint32_t(Order::canonical) == TUTTI_ORDER_CANONICAL && uint32_t(Order::exact) == TUTTI_ORDER_EXACT);
+
+Order check_order(const Communicator& communicator, const char* call, uint32_t order, bool reduces) {
+  if (order > TUTTI_ORDER_EXACT)
+    invalid(fmt::format("{}: options.order is {}, expected TUTTI_ORDER_FREE, TUTTI_ORDER_CANONICAL, TUTTI_ORDER_EXACT "
+                        "or 0 (the communicator's)",
+                        call, order));
+  if (order && !reduces)
+    invalid(fmt::format("{}: options.order is {}, but the call reduces nothing: expected 0", call,
+                        order_name(Order{order})));
+  if (!reduces) return Order::free;
+  const Order asked = order ? Order{order} : communicator.order();
+  if (asked == Order::exact)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: exact sums are not served", call));
+  return asked;
+}
+
 void check_collective(const char* call, uint32_t collective) {
   if (collective < TUTTI_BROADCAST || collective > last_collective)
     invalid(fmt::format("{}: {} is not a collective", call, collective));

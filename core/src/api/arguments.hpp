@@ -23,6 +23,8 @@ void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nra
 const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype);
 // The operator as a shape has it.
 inline uint32_t shape_op(uint32_t op, const UserOperator* user) { return user && user->factor ? op_premul_sum : op; }
+// The order of a reduction by `options.order`; otherwise that field must be 0.
+Order check_order(const Communicator& communicator, const char* call, uint32_t order, bool reduces);
 // The device reduces by it.
 void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype);
 void check_collective(const char* call, uint32_t collective);

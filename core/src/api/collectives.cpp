@@ -184,7 +184,8 @@ DeviceMemory locate_buffers(Communicator& c, const char* call, uint32_t which, c
 }
 
 // Fills the shape of a collective with buffers, and the table where blocks are unequal; returns where they lie.
-DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& given, BlockTable* table, void* stream) {
+DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& given, BlockTable* table,
+                   const tutti_options& options) {
   const uint32_t which = shape.collective, n = c.nranks(), rank = c.rank();
   const bool reduces = is_reducing(which);
   check_rank(call, "root", given.root, n);
@@ -196,6 +197,7 @@ DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& g
     require_counts(call, out);
   }
   if (reduces) given.user = check_op(c, call, given.op, given.dtype);
+  shape.order = check_order(c, call, options.order, reduces);
   in.unit = out.unit = table ? size_of(call, 1, given.dtype, 1) : size_of(call, given.count, given.dtype, n);
   if (table) fill_lists(call, in, out, given, which, rank);
   in.bytes = (table ? table->in.extent() : in.blocks) * in.unit;
@@ -210,7 +212,7 @@ DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& g
   // The factor's products go where the sum will be, if there is room.
   if (shape.op == op_premul_sum) shape.in_place = in_place_form(which) == InPlaceForm::same && out.bytes;
   shape.root = given.root;
-  const DeviceMemory where = locate_buffers(c, call, which, in, out, stream);
+  const DeviceMemory where = locate_buffers(c, call, which, in, out, options.stream);
   if (where && reduces) check_op_on_device(call, where, given.op, given.dtype);
   return where;
 }
@@ -229,7 +231,7 @@ tutti_status collective(tutti_comm* comm, uint32_t which, Arguments&& arguments,
     Shape shape;
     shape.collective = which;
     const DeviceMemory where = which == TUTTI_BARRIER ? locate_stream(c, name, options.stream)
-                                                      : check(c, name, shape, arguments, table, options.stream);
+                                                      : check(c, name, shape, arguments, table, options);
     const void* const in = arguments.in.address;
     void* const out = const_cast<void*>(arguments.out.address);
     if (!where) return c.calls().collective(shape, {in, out, factor_of(arguments.user)}, options, request, table);

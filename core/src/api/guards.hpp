@@ -50,6 +50,10 @@ inline tutti_options checked_call(const char* call, const tutti_options* options
         fmt::format("{}: options.flags has TUTTI_PERSISTENT, but request is NULL: expected where to write the request "
                     "that tutti_request_start starts",
                     call));
+  if (known.algorithms || known.tag)
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("{}: options.algorithms and options.tag are not served: expected NULL and 0", call));
+  if (known.reserved) invalid(fmt::format("{}: options.reserved is {}, expected 0", call, known.reserved));
   return known;
 }
 

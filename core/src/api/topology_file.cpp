@@ -69,8 +69,8 @@ std::string TopologyFile::text() const { return state_->topology.text(); }
 std::string TopologyFile::explain(uint32_t collective, uint64_t count, uint32_t dtype) const {
   const Configuration settings(tutti_comm_config{sizeof(tutti_comm_config)});
   Selector selector(state_->topology, AlgorithmFilter(settings.algorithms), list_algorithms(), settings.lanes,
-                    settings.scratch_limit, {nullptr, Tuning::read(settings.tuning_file), settings.canonical});
-  return core::explain(selector, state_->topology, collective, count, dtype);
+                    settings.scratch_limit, {nullptr, Tuning::read(settings.tuning_file)});
+  return core::explain(selector, state_->topology, collective, count, dtype, settings.order);
 }
 
 }  // namespace tutti

@@ -31,7 +31,7 @@ uint64_t CallGroup::call_bytes(const Shape& shape) const {
 bool CallGroup::joins(const GroupPart& part, const GroupedCall& made) const {
   const GroupedCall& first = calls[part.calls.front()];
   const Shape &a = first.call.shape, &b = made.call.shape;
-  return may_join(first) && a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+  return may_join(first) && a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.order == b.order && a.root == b.root &&
          call_bytes(part.shape) <= largest_part && call_bytes(a) <= largest_joined;
 }
 

@@ -96,7 +96,8 @@ tutti_plan_facts Communicator::plan_facts(uint32_t collective) {
 }
 
 std::string Communicator::explain(uint32_t collective, uint64_t count, uint32_t dtype) const {
-  return core::explain(*base_->selector, base_->topology, collective, count, dtype);
+  return core::explain(*base_->selector, base_->topology, collective, count, dtype,
+                       base_->configuration.order);
 }
 
 tutti_host_facts Communicator::host_facts(uint32_t rank) const {

@@ -58,6 +58,7 @@ class Communicator {
   // Is it memory that the host has registered? Then no device need be asked what it is.
   bool is_known_host_memory(const void* address, uint64_t bytes) { return known_host_.holds(address, bytes); }
   bool checks_calls() const { return base_->configuration.checks_calls; }
+  Order order() const { return base_->configuration.order; }
   const UserOperators& operators() const { return engine_.operators; }
   // Is this a forked child, which has no part in the communicator?
   bool forked() const { return fork_generation_ != fork_generation(); }

@@ -24,22 +24,27 @@ std::string text_or(const char* given, SettingName name) { return given ? given 
 uint64_t time_or(uint64_t given, SettingName name) { return given ? given : seconds_setting(name); }
 
 uint32_t known_flags(const tutti_comm_config& config) {
-  if (config.flags &
-      ~uint32_t{TUTTI_COMM_PROGRESS_THREAD | TUTTI_COMM_JOIN | TUTTI_COMM_CHECK_CALLS | TUTTI_COMM_CANONICAL_ORDER})
+  if (config.flags & ~uint32_t{TUTTI_COMM_PROGRESS_THREAD | TUTTI_COMM_JOIN | TUTTI_COMM_CHECK_CALLS |
+                               TUTTI_COMM_CANONICAL_ORDER | TUTTI_COMM_EXACT_SUMS})
     throw Failure(TUTTI_NOT_SUPPORTED,
                   fmt::format("tutti_comm_config.flags is {:#x}: unknown flags are set", config.flags));
   return config.flags;
 }
 
-// TUTTI_ORDER.
-bool canonical_setting() {
-  const std::string order = setting("TUTTI_ORDER").value_or("free");
-  if (order != "free" && order != "canonical")
-    throw Failure(
-        TUTTI_INVALID_ARGUMENT,
-        fmt::format("TUTTI_ORDER=\"{}\": expected canonical (the same bits whatever algorithm reduces) or free",
-                    order));
-  return order == "canonical";
+// TUTTI_ORDER, where no flag says it.
+Order order_or_setting(uint32_t flags) {
+  const bool canonical = flags & TUTTI_COMM_CANONICAL_ORDER, exact = flags & TUTTI_COMM_EXACT_SUMS;
+  if (canonical && exact)
+    throw Failure(TUTTI_INVALID_ARGUMENT,
+                  "tutti_comm_config.flags has TUTTI_COMM_CANONICAL_ORDER and TUTTI_COMM_EXACT_SUMS: expected one");
+  if (canonical || exact) return exact ? Order::exact : Order::canonical;
+  const std::string text = setting("TUTTI_ORDER").value_or("free");
+  for (const Order order : {Order::free, Order::canonical, Order::exact})
+    if (text == order_name(order)) return order;
+  throw Failure(TUTTI_INVALID_ARGUMENT,
+                fmt::format("TUTTI_ORDER=\"{}\": expected canonical (the same bits whatever algorithm reduces), exact "
+                            "(sums rounded once) or free",
+                            text));
 }
 
 // TUTTI_WRAP. TUTTI_CHECKSUM=1 is short for checksum as the innermost.
@@ -68,7 +73,7 @@ Configuration::Configuration(const tutti_comm_config& config)
       joins((config.flags & TUTTI_COMM_JOIN) != 0),
       checks_calls((config.flags & TUTTI_COMM_CHECK_CALLS) || flag_setting("TUTTI_CHECK")),
       verifies(flag_setting("TUTTI_VERIFY")),
-      canonical((config.flags & TUTTI_COMM_CANONICAL_ORDER) || canonical_setting()),
+      order(order_or_setting(config.flags)),
       traffic_class(static_cast<uint32_t>(number_setting("TUTTI_TRAFFIC_CLASS"))),
       transports(text_or(config.transports, "TUTTI_TRANSPORT")),
       algorithms(text_or(config.algorithms, "TUTTI_ALGO")),

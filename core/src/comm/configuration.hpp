@@ -13,6 +13,7 @@
 
 #include "base/call_timeout.hpp"
 #include "base/deadline.hpp"
+#include "engine/choose/shape.hpp"
 
 namespace tutti::core {
 
@@ -33,8 +34,8 @@ struct Configuration {
   const char* connect_timeout_source;  // what has set that time, for messages
   CallTimeout timeout;
   bool progress_thread, joins, checks_calls;
-  bool verifies;   // algorithms are proved before their first use
-  bool canonical;  // reductions have the canonical order
+  bool verifies;  // algorithms are proved before their first use
+  Order order;    // of reductions
   uint32_t traffic_class;
   std::string transports, algorithms, selector;
   std::string wrappers;                  // plugins over each transport, the innermost first

@@ -159,7 +159,7 @@ void Foundation::describe(std::vector<RankDescription> ranks, Means& means) {
   fabric.choose_links(topology, configuration.transports);
   selector.emplace(topology, std::move(means.filter), common.algorithms, configuration.lanes,
                    configuration.scratch_limit,
-                   SelectorSettings{means.chooser, configuration.tuning, configuration.canonical});
+                   SelectorSettings{means.chooser, configuration.tuning});
 }
 
 void Foundation::make_natives(const Deadline& deadline) {

@@ -127,7 +127,7 @@ std::vector<NamedValue> settings_of(const Configuration& c) {
           {"wrappers (TUTTI_WRAP)", in_quotes(c.wrappers)},
           {"traffic class (TUTTI_TRAFFIC_CLASS)", std::to_string(c.traffic_class)},
           {"checked mode (TUTTI_CHECK)", fmt::format("{}", c.checks_calls)},
-          {"canonical order (TUTTI_ORDER)", fmt::format("{}", c.canonical)},
+          {"order (TUTTI_ORDER)", order_name(c.order)},
           {"transports (TUTTI_TRANSPORT)", in_quotes(c.transports)},
           {"algorithms (TUTTI_ALGO)", in_quotes(c.algorithms)},
           {"selector (TUTTI_SELECTOR)", in_quotes(c.selector)}};

@@ -40,7 +40,7 @@ foreach(example IN LISTS parallel_examples)
   if(transports AND NOT example STREQUAL "mixture_of_experts")  # the gate decides how much it sends
     list(GET transports 0 transport)
     set(name example_${example}_formula)
-    add_test(NAME ${name} COMMAND ${example} --threads 3 --epochs 1)
+    add_test(NAME ${name} COMMAND ${example} --threads 4 --epochs 1)
     set_tests_properties(${name} PROPERTIES TIMEOUT 60 FAIL_REGULAR_EXPRESSION
                          "library +[0-9]+\n;library +[0-9]+  [02-9];library +[0-9]+  1\\.([1-9]|0[1-9])")
     set(rings "TUTTI_ALGO=all_reduce:ring;reduce_scatter:ring;all_gather:ring")

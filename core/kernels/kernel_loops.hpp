@@ -4,6 +4,7 @@
 // table's name, and includes this.
 #pragma once
 
+#include "kernels/kernel_codes.hpp"
 #include "kernels/kernel_parts.hpp"
 #include "kernels/kernel_table.hpp"
 #include "kernels/kernel_vectors.hpp"
@@ -234,6 +235,10 @@ const KernelTable TUTTI_KERNELS = {
      TUTTI_COMPLEX(double),
      TUTTI_PAIR(float, int32_t),
      TUTTI_PAIR(double, int64_t)},
-    stream};
+    stream,
+    {encode_numbers<Float16>, decode_numbers<Float16>},
+    {encode_numbers<Bfloat16>, decode_numbers<Bfloat16>},
+    {encode_blocks, decode_blocks},
+    sum_blocks};
 
 }  // namespace tutti::core

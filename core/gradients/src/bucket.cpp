@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 namespace tutti::gradients {
@@ -12,12 +13,28 @@ namespace {
 
 // Numbers that are decoded, added and encoded together: they stay in the first cache.
 constexpr size_t piece_numbers = 1024;
+constexpr size_t block_numbers = core::CodeKernels::block_numbers;
 static_assert(piece_numbers % block_numbers == 0);
 
 // Calls body(first, size) for the pieces of [0, count).
 template <typename Body>
 void for_pieces(size_t count, Body&& body) {
   for (size_t first = 0; first < count; first += piece_numbers) body(first, std::min(piece_numbers, count - first));
+}
+
+// left += right, element by element.
+void add(std::span<float> left, std::span<const float> right) {
+  float* __restrict to = left.data();
+  for (size_t i = 0; i < left.size(); ++i) to[i] += right[i];
+}
+
+// left -= right; 0 where that is no finite number.
+void subtract_finite(std::span<float> left, std::span<const float> right) {
+  float* __restrict to = left.data();
+  for (size_t i = 0; i < left.size(); ++i) {
+    const float rest = to[i] - right[i];
+    to[i] = (std::bit_cast<uint32_t>(rest) & 0x7fffffffu) < 0x7f800000u ? rest : 0.0f;
+  }
 }
 
 }  // namespace
@@ -103,15 +120,15 @@ void Bucket::pack() {
 
 void Bucket::start_encoded() {
   pack();
-  const Codec& codec = *wiring_.codec;
+  const core::Codec& codec = *wiring_.codec;
   std::array<float, piece_numbers> decoded;
   for (uint32_t rank = 0; rank < wiring_.nranks; ++rank) {
     uint8_t* const codes = codes_->data() + rank * shard_bytes_;
     for_pieces(shard_, [&](size_t first, size_t size) {
       const std::span<float> piece = numbers().subspan(rank * shard_ + first, size);
-      codec.encode(piece, first, shard_, codes);
+      codec.encode(piece, codes + codec.bytes(first));
       if (!wiring_.feedback) return;
-      codec.decode(codes, first, shard_, std::span(decoded).first(size));
+      codec.decode(codes + codec.bytes(first), std::span(decoded).first(size));
       subtract_finite(piece, std::span(decoded).first(size));
     });
   }
@@ -123,22 +140,23 @@ void Bucket::start_encoded() {
 
 // The result of this rank's shard, encoded in its place for all_gather.
 void Bucket::reduce_shard() {
-  const Codec& codec = *wiring_.codec;
+  const core::Codec& codec = *wiring_.codec;
   uint8_t* const result = codes_->data() + wiring_.rank * shard_bytes_;
   std::array<float, piece_numbers> sum, decoded;
   for_pieces(shard_, [&](size_t first, size_t size) {
     const std::span<float> total = std::span(sum).first(size), part = std::span(decoded).first(size);
-    codec.decode(received_->data(), first, shard_, total);
+    const size_t at = codec.bytes(first);
+    codec.decode(received_->data() + at, total);
     for (uint32_t rank = 1; rank < wiring_.nranks; ++rank) {
-      codec.decode(received_->data() + rank * shard_bytes_, first, shard_, part);
+      codec.decode(received_->data() + rank * shard_bytes_ + at, part);
       add(total, part);
     }
     if (wiring_.op == TUTTI_AVG)
       for (float& number : total) number /= static_cast<float>(wiring_.nranks);
     if (wiring_.feedback) add(total, std::span(lost_).subspan(first, size));
-    codec.encode(total, first, shard_, result);
+    codec.encode(total, result + at);
     if (!wiring_.feedback) return;
-    codec.decode(result, first, shard_, part);
+    codec.decode(result + at, part);
     subtract_finite(total, part);
     std::ranges::copy(total, lost_.begin() + static_cast<std::ptrdiff_t>(first));
   });
@@ -169,7 +187,8 @@ void Bucket::unpack() {
     auto part = parts_.begin();
     for (uint32_t rank = 0; rank < wiring_.nranks; ++rank)
       for_pieces(shard_, [&](size_t first, size_t size) {
-        wiring_.codec->decode(codes_->data() + rank * shard_bytes_, first, shard_, std::span(decoded).first(size));
+        wiring_.codec->decode(codes_->data() + rank * shard_bytes_ + wiring_.codec->bytes(first),
+                              std::span(decoded).first(size));
         const uint64_t begin = rank * shard_ + first, end = std::min<uint64_t>(begin + size, count_);
         for (uint64_t at = begin; at < end;) {
           while (at >= part->end()) ++part;

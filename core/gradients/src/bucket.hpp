@@ -24,7 +24,7 @@
 #include <tutti/tutti.hpp>
 #include <vector>
 
-#include "codec.hpp"
+#include "kernels/codec.hpp"
 #include "layout.hpp"
 
 namespace tutti::gradients {
@@ -35,7 +35,7 @@ struct Wiring {
   tutti_comm* gather;    // for all_gather, in the order of buckets: so neither waits for the other
   uint32_t rank, nranks;
   uint32_t op;  // TUTTI_SUM or TUTTI_AVG
-  std::optional<Codec> codec;
+  std::optional<core::Codec> codec;
   bool feedback, device;
   tutti_options options;
 };

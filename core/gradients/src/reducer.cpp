@@ -42,7 +42,7 @@ Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Decl
               exchange_.rank(),
               exchange_.nranks(),
               declaration.op,
-              gather_ ? std::optional(Codec(declaration.wire)) : std::nullopt,
+              gather_ ? std::optional(core::Codec(declaration.wire)) : std::nullopt,
               (declaration.flags & TUTTI_GRADIENTS_FEEDBACK) != 0,
               (declaration.flags & TUTTI_GRADIENTS_DEVICE) != 0,
               {}},

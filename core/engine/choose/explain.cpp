@@ -18,8 +18,6 @@ std::string order_note(Order order, uint32_t dtype) {
   if (order == Order::canonical) return "  a sum in the canonical order (TUTTI_ORDER)\n";
   if (!rounds(TUTTI_SUM, dtype))
     return fmt::format("  sums of {} do not round: any algorithm gives exact ones (TUTTI_ORDER)\n", dtype_name(dtype));
-  if (!find_exact_sum(dtype))
-    return fmt::format("  refused: exact sums (TUTTI_ORDER) are not defined for {}\n", dtype_name(dtype));
   return "  an exact sum (TUTTI_ORDER): all contributions are reduced in one step\n";
 }
 
@@ -60,6 +58,9 @@ std::string explain(const Selector& selector, const Topology& topology, uint32_t
     shape.op = TUTTI_SUM;
     shape.order = order == Order::exact && !rounds(TUTTI_SUM, dtype) ? Order::free : order;
     note = order_note(order, dtype);
+    if (shape.order == Order::exact && !find_exact_sum(dtype))
+      return fmt::format("{} of {} is refused: exact sums (TUTTI_ORDER) are not defined for this type\n",
+                         collective_name(collective), dtype_name(dtype));
   }
   std::string text = table(selector, topology, shape, false, note);
   if (topology.is_on_devices()) text += "\n" + table(selector, topology, shape, true, note);

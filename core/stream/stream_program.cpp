@@ -201,6 +201,7 @@ class StreamCompiler {
     command.op = shape.op == TUTTI_AVG ? uint32_t{TUTTI_SUM} : shape.op;
     command.count = bytes / plan(r).element_bytes;
     command.divisor = divisor;
+    if (shape.order == Order::exact) command.flags = TUTTI_COMMAND_EXACT;
     add_work(r, command, dst, sources);
   }
 

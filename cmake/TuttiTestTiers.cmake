@@ -19,7 +19,7 @@ set(TUTTI_TESTS_THAT_WAIT
   simulated_hazards_test stream_failure_test stream_transfer_.* tcp_failure_test tcp_late_test tuttirun_tls_test)
 set(TUTTI_TESTS_OF_ONE_CORE
   abi.* algorithms_.* bootstrap_test call_check_test chaos_posted_test chaos_test compare.* conform.mutate conform.proofs_. conform_report_test
-  conformance.contract.* conformance.walk.* documents.* examples_.*_test fused_stream_test fuzz.* gradient_codec_test gradient_lost_rank_test host_rate ib_model_test info.topology input_pages_test interrupted_calls_test kernels_test link_test order_page out_of_memory_test
+  conformance.contract.* conformance.walk.* documents.* examples_.*_test fused_stream_test fuzz.* codec_test gradient_lost_rank_test host_rate ib_model_test info.topology input_pages_test interrupted_calls_test kernels_test link_test order_page out_of_memory_test
   package.debian package.guide package.vendor plan_test python_.* registry_test schedule_mutants_test schedule_mutation_test schedule_test several_communicators_test shell.*
   starved_rank_test stream_hazards_test stream_process_test stream_test.* survival tcp_connect_test topology_test tuning_test tutti_plan_test unknown_settings_test
   unequal_process_test.* window_calls_test.* window_deadlines_test.* windows_test)

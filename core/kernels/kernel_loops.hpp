@@ -6,6 +6,7 @@
 
 #include "kernels/exact_sum.hpp"
 #include "kernels/exact_sum_in_float.hpp"
+#include "kernels/kernel_codes.hpp"
 #include "kernels/kernel_parts.hpp"
 #include "kernels/kernel_table.hpp"
 #include "kernels/kernel_vectors.hpp"
@@ -266,6 +267,10 @@ const KernelTable TUTTI_KERNELS = {
      TUTTI_PAIR(double, int64_t)},
     {reduce_exactly<Float16, ExactFloat16>, reduce_exactly<Bfloat16, ExactBfloat16>,
      reduce_exactly<Plain<float>, ExactFloat32>, reduce_exactly<Plain<double>, ExactFloat64>},
-    stream};
+    stream,
+    {encode_numbers<Float16>, decode_numbers<Float16>},
+    {encode_numbers<Bfloat16>, decode_numbers<Bfloat16>},
+    {encode_blocks, decode_blocks},
+    sum_blocks};
 
 }  // namespace tutti::core

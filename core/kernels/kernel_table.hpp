@@ -9,11 +9,20 @@ namespace tutti::core {
 
 enum class CpuPath { baseline, avx2, avx512 };
 
+// float32 to codes of one wire format and back (codec.hpp).
+struct CodeKernels {
+  static constexpr int block_numbers = 32, block_bytes = block_numbers + 1;
+  void (*encode)(const float* from, uint64_t count, unsigned char* to);
+  void (*decode)(const unsigned char* from, uint64_t count, float* to);
+};
+
 struct KernelTable {
   static constexpr uint32_t dtypes = TUTTI_FLOAT64_INT64 + 1, ops = TUTTI_MAXLOC + 1;
   ReduceFunction reduce[dtypes][ops];                          // [dtype][op]; nullptr: not defined
   ReduceFunction exact[4];                                     // sums of FLOAT16, BFLOAT16, FLOAT32, FLOAT64
   void (*stream)(void* dst, const void* src, uint64_t bytes);  // copy with streaming stores, fenced
+  CodeKernels float16_codes, bfloat16_codes, block_codes;
+  ReduceFunction sum_blocks;
 };
 
 // nullptr where this build or this CPU lacks the path.

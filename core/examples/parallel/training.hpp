@@ -11,6 +11,7 @@
 #include <tutti/tutti.hpp>
 #include <vector>
 
+#include "formula.hpp"
 #include "layers.hpp"
 
 namespace training {
@@ -29,22 +30,6 @@ struct Batch {
   // Part `i` of `n` of its samples.
   Batch part(size_t i, size_t n) const;
 };
-
-// A line of what the tutorials' formulas say of one step: what a rank sends, on average over the ranks.
-struct Formula {
-  std::string what, text;  // "all_reduce of the gradient", "2 D (n-1)/n"
-  uint64_t data = 0;       // D, in bytes
-  double bytes = 0;        // what the formula gives
-  bool least = true;       // no algorithm sends less; else an estimate
-};
-// Of a collective on so many numbers: of the whole vector, not of a rank's part.
-Formula all_reduce_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-Formula reduce_scatter_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-Formula all_gather_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-// Of a rank's numbers, when as many go to each rank: an estimate.
-Formula all_to_all_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-// Of messages that all ranks together send.
-Formula messages_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
 
 // One way to train, on all ranks of its communicators.
 struct Way {

@@ -45,7 +45,8 @@ void print_in_order(const tutti::Communicator& world, const std::string& text) {
   std::fflush(stdout);
 }
 
-int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body, Number* option) {
+int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body, Number* option,
+        Flag* flag) {
   CLI::App app{about, program};
   std::vector<uint32_t> thread_counts;
   app.add_option("--threads", thread_counts,
@@ -54,6 +55,7 @@ int run(int argc, char** argv, const std::string& program, const std::string& ab
       ->type_name("N");
   if (option)
     app.add_option(option->name, option->value, option->about)->check(CLI::Range(1u, 100000u))->capture_default_str();
+  if (flag) app.add_flag(flag->name, flag->value, flag->about);
   CLI11_PARSE(app, argc, argv);
   if (thread_counts.empty())
     return run_rank(

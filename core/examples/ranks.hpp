@@ -42,9 +42,15 @@ struct Number {
   uint32_t value;
 };
 
-// The whole of an example's main: reads --threads, and `option` if there is one, and runs the body on each rank.
-// Returns the program's exit status.
+// One that is there or not.
+struct Flag {
+  const char *name, *about;
+  bool value = false;
+};
+
+// The whole of an example's main: reads --threads, and `option` and `flag` if there are any, and runs the body on each
+// rank. Returns the program's exit status.
 int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body,
-        Number* option = nullptr);
+        Number* option = nullptr, Flag* flag = nullptr);
 
 }  // namespace ranks

@@ -18,9 +18,9 @@
 namespace {
 
 struct DataParallel {
-  explicit DataParallel(const tutti::Communicator& world)
+  DataParallel(const tutti::Communicator& world, const std::vector<Dense>& network)
       : world(world),
-        layers(training::network()),
+        layers(network),
         buckets(world, tensors(),
                 {.op = tutti::Op::sum, .bucket_bytes = size_t{32} << 10, .first_bucket_bytes = size_t{8} << 10}) {}
 
@@ -72,12 +72,13 @@ struct DataParallel {
 int main(int argc, char** argv) {
   return training::run(
       argc, argv, "data_parallel", "Gradients in buckets that are summed while the backward pass goes on",
-      [](const tutti::Communicator& world) {
-        const auto way = std::make_shared<DataParallel>(world);
+      [](const tutti::Communicator& world, const std::vector<Dense>& network) {
+        const auto way = std::make_shared<DataParallel>(world, network);
         return training::Way{.step = [way](const training::Batch& batch) { return way->step(batch); },
                              .predict = [way](const Matrix& pixels) { return forward(way->layers, pixels).back(); },
                              .formulas = {training::all_reduce_of("the gradient", way->parameters(), world)},
                              .sent = [way] { return way->buckets.facts().sent_bytes; },
-                             .report = [way] { return way->report(); }};
+                             .report = [way] { return way->report(); },
+                             .deals_samples = true};
       });
 }

@@ -8,6 +8,12 @@
 #include "digits.hpp"
 #include "split_mix.hpp"
 
+namespace {
+
+double on_grid(double value, double grid) { return grid > 0 ? std::nearbyint(value / grid) * grid : value; }
+
+}  // namespace
+
 Dense::Dense(size_t inputs, size_t outputs, bool relu, uint64_t seed)
     : inputs(inputs), outputs(outputs), relu(relu), weights((inputs + 1) * outputs), gradient(weights.size()) {
   SplitMix random(seed);
@@ -39,11 +45,11 @@ Matrix Dense::backward(const Matrix& x, const Matrix& y, Matrix dy) {
     const double* const error = &dy[i * outputs];
     for (size_t k = 0; k < inputs; ++k)
       for (size_t j = 0; j < outputs; ++j) {
-        gradient[k * outputs + j] += x[i * inputs + k] * error[j];
+        gradient[k * outputs + j] += on_grid(x[i * inputs + k] * error[j], grid);
         dx[i * inputs + k] += error[j] * weights[k * outputs + j];
       }
     if (has_bias)
-      for (size_t j = 0; j < outputs; ++j) gradient[inputs * outputs + j] += error[j];
+      for (size_t j = 0; j < outputs; ++j) gradient[inputs * outputs + j] += on_grid(error[j], grid);
   }
   return dx;
 }
@@ -55,6 +61,7 @@ void Dense::update(double rate) {
 
 Dense Dense::columns(size_t first, size_t count) const {
   Dense part(inputs, count, relu, 0);
+  part.grid = grid;
   for (size_t k = 0; k <= inputs; ++k)
     for (size_t j = 0; j < count; ++j) part.weights[k * count + j] = weights[k * outputs + first + j];
   return part;
@@ -62,6 +69,7 @@ Dense Dense::columns(size_t first, size_t count) const {
 
 Dense Dense::rows(size_t first, size_t count, bool with_bias) const {
   Dense part(count, outputs, relu, 0);
+  part.grid = grid;
   std::copy_n(&weights[first * outputs], count * outputs, part.weights.data());
   if (with_bias) std::copy_n(&weights[inputs * outputs], outputs, &part.weights[count * outputs]);
   part.has_bias = with_bias;

@@ -19,6 +19,9 @@ struct Dense {
   size_t inputs, outputs;
   bool relu;
   bool has_bias = true;
+  // Not 0: what each sample adds to the gradient is rounded to a multiple of it, a power of two. Then sums of up to
+  // 2^53 multiples do not round, and the gradient is the same however the samples are dealt to ranks.
+  double grid = 0;
   std::vector<double> weights;   // a row of `outputs` for each input, and one for the bias
   std::vector<double> gradient;  // likewise: the sum over the samples of all calls of backward since the last update
 

@@ -15,11 +15,11 @@
 namespace {
 
 struct Mesh {
-  explicit Mesh(const tutti::Communicator& world)
+  Mesh(const tutti::Communicator& world, const std::vector<Dense>& network)
       : width(world.nranks() % 2 == 0 ? 2 : 1),
         model(*world.split(world.rank() / width, 0, "model")),
         data(*world.split(world.rank() % width, 0, "data")),
-        net(model) {}
+        net(model, network) {}
 
   double step(const training::Batch& batch) {
     const training::Batch mine = batch.part(data.rank(), data.nranks());
@@ -49,15 +49,16 @@ struct Mesh {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return training::run(
-      argc, argv, "mesh", "Data and tensor parallelism at once: a mesh of ranks", [](const tutti::Communicator& world) {
-        const auto mesh = std::make_shared<Mesh>(world);
-        return training::Way{.step = [mesh](const training::Batch& batch) { return mesh->step(batch); },
+  return training::run(argc, argv, "mesh", "Data and tensor parallelism at once: a mesh of ranks",
+                       [](const tutti::Communicator& world, const std::vector<Dense>& network) {
+                         const auto mesh = std::make_shared<Mesh>(world, network);
+                         return training::Way{
+                             .step = [mesh](const training::Batch& batch) { return mesh->step(batch); },
                              .predict = [mesh](const Matrix& pixels) { return mesh->net.logits(pixels); },
                              .formulas = mesh->formulas(),
                              .parts =
                                  [mesh] {
                                    return std::vector<const tutti::Communicator*>{&mesh->model, &mesh->data};
                                  }};
-      });
+                       });
 }

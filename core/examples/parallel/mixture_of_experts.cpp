@@ -111,7 +111,7 @@ class Mixture {
 
 int main(int argc, char** argv) {
   return training::run(argc, argv, "mixture_of_experts", "Samples travel to the ranks of their experts and back",
-                       [](const tutti::Communicator& world) {
+                       [](const tutti::Communicator& world, const std::vector<Dense>&) {
                          const auto mixture = std::make_shared<Mixture>(world);
                          return training::Way{.step = [mixture](const training::Batch& b) { return mixture->step(b); },
                                               .predict = [mixture](const Matrix& x) { return mixture->logits(x); },

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 struct Pipeline {
-  explicit Pipeline(const tutti::Communicator& world) : world(world), stage(world) {}
+  Pipeline(const tutti::Communicator& world, const std::vector<Dense>& network) : world(world), stage(world, network) {}
 
   double step(const training::Batch& batch) {
     const Clock::time_point start = Clock::now();
@@ -73,8 +73,8 @@ struct Pipeline {
 
 int main(int argc, char** argv) {
   return training::run(argc, argv, "pipeline", "A network whose layers are divided among the ranks, 1F1B",
-                       [](const tutti::Communicator& world) {
-                         const auto pipeline = std::make_shared<Pipeline>(world);
+                       [](const tutti::Communicator& world, const std::vector<Dense>& network) {
+                         const auto pipeline = std::make_shared<Pipeline>(world, network);
                          return training::Way{
                              .step = [pipeline](const training::Batch& batch) { return pipeline->step(batch); },
                              .predict = [pipeline](const Matrix& pixels) { return pipeline->predict(pixels); },

@@ -17,7 +17,7 @@
 
 class Stage {
  public:
-  explicit Stage(const tutti::Communicator& world) : world_(world) {
+  Stage(const tutti::Communicator& world, const std::vector<Dense>& network) : world_(world), all_(network) {
     if (world.nranks() > all_.size())
       throw std::runtime_error("the network has " + std::to_string(all_.size()) + " layers, at most one rank for each");
     for (size_t i = first_layer(world.rank()); i < first_layer(world.rank() + 1); ++i) layers_.push_back(all_[i]);
@@ -78,7 +78,7 @@ class Stage {
   }
 
   const tutti::Communicator& world_;
-  const std::vector<Dense> all_ = training::network();
+  const std::vector<Dense> all_;
   const bool is_first_ = world_.rank() == 0, is_last_ = world_.rank() + 1 == world_.nranks();
   std::vector<Dense> layers_;              // this stage's
   std::deque<Kept> activations_, errors_;  // between the two passes; on their way to the stage before

@@ -7,8 +7,8 @@
 
 int main(int argc, char** argv) {
   return training::run(argc, argv, "tensor_parallel", "A network whose wide layers are divided among the ranks",
-                       [](const tutti::Communicator& world) {
-                         const auto net = std::make_shared<TensorParallel>(world);
+                       [](const tutti::Communicator& world, const std::vector<Dense>& network) {
+                         const auto net = std::make_shared<TensorParallel>(world, network);
                          const auto step = [net, root = world.rank() == 0](const training::Batch& batch) {
                            Matrix error;
                            const double loss = softmax_loss(net->logits(batch.pixels), batch.labels, error);

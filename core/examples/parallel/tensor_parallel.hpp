@@ -15,8 +15,7 @@
 
 class TensorParallel {
  public:
-  explicit TensorParallel(const tutti::Communicator& model) : model_(model) {
-    std::vector<Dense> whole = training::network();
+  TensorParallel(const tutti::Communicator& model, const std::vector<Dense>& whole) : model_(model) {
     const size_t hidden = whole[2].outputs;
     const size_t first = part_begin(hidden, model.rank(), model.nranks());
     const size_t last = part_begin(hidden, model.rank() + 1, model.nranks());

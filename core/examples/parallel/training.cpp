@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include "digits.hpp"
 #include "ranks.hpp"
@@ -38,10 +40,13 @@ Data load() {
   return data;
 }
 
+constexpr double grid = 0x1p-40;  // of gradients below 2^12
+
 struct Result {
   double loss = 0, accuracy = 0;  // mean of the last epoch; percent of the held-out digits
   double step_ms = 0;             // mean
   uint64_t sent = 0;              // by this rank, in the second step
+  Matrix logits;                  // of the held-out digits
 };
 
 // The communicators of a way.
@@ -85,30 +90,14 @@ Result train(const tutti::Communicator& world, const Data& data, uint32_t epochs
     result.loss /= static_cast<double>(samples);
   }
   result.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count() / static_cast<double>(steps);
-  const Matrix logits = way.predict(data.test.pixels);
+  result.logits = way.predict(data.test.pixels);
   size_t right = 0;
   for (size_t i = 0; i < data.test.labels.size(); ++i) {
-    const std::span<const double> row = std::span(logits).subspan(i * digits::classes, digits::classes);
+    const std::span<double> row = std::span(result.logits).subspan(i * digits::classes, digits::classes);
     right += std::ranges::max_element(row) - row.begin() == data.test.labels[i];
   }
   result.accuracy = 100.0 * static_cast<double>(right) / static_cast<double>(data.test.labels.size());
   return result;
-}
-
-// The formulas, and what was counted: bytes of a rank in the second step, on average over the ranks.
-void print_sent(const std::vector<Formula>& formulas, double counted) {
-  std::printf("a step sends, mean of the ranks      formula           D bytes        bytes\n");
-  double least = 0, expected = 0;
-  for (const Formula& formula : formulas) {
-    std::printf("  %-34s %-13s %11llu %12.0f%s\n", formula.what.c_str(), formula.text.c_str(),
-                static_cast<unsigned long long>(formula.data), formula.bytes, formula.least ? "" : "  (about)");
-    expected += formula.bytes;
-    least += formula.least ? formula.bytes : 0;
-  }
-  std::printf("  %-34s %38.0f\n  %-34s %38.0f", "by the formulas", expected, "counted by the library", counted);
-  if (expected > 0) std::printf("  %.2f times", counted / expected);
-  std::printf("\n");
-  ranks::require(counted >= least - 0.5, "fewer bytes were counted than any algorithm sends");
 }
 
 // What this rank did in a communicator.
@@ -133,9 +122,29 @@ void print_result(const char* who, uint32_t ranks, const Result& result) {
   std::printf("%2u %-6s  %.12f   %6.2f %%   %8.3f ms\n", ranks, who, result.loss, result.accuracy, result.step_ms);
 }
 
-void compare(const tutti::Communicator& world, uint32_t epochs, const MakeWay& make) {
+bool same_bits(const Matrix& a, const Matrix& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+// `together`: trained in `world`. Returns what was found equal.
+std::string compare_bits(const tutti::Communicator& world, Data data, uint32_t epochs, const MakeWay& make,
+                         const Result& together) {
+  const Result on_grid = train(world, data, epochs, make(world, network(grid)));
+  if (const auto alone = world.split(world.rank() == 0 ? 0 : TUTTI_NO_COLOR))
+    ranks::require(same_bits(on_grid.logits, train(*alone, data, epochs, make(*alone, network(grid))).logits),
+                   "other bits than those of one rank, with gradients on a grid");
+  for (Batch& batch : data.batches) batch.shift = 1;
+  ranks::require(same_bits(together.logits, train(world, data, epochs, make(world, network())).logits),
+                 "other bits when each rank takes the next one's samples: is TUTTI_ORDER exact?");
+  return "equal bits: as one rank, with gradients on a grid; when each rank takes the next one's samples\n";
+}
+
+void compare(const tutti::Communicator& world, uint32_t epochs, bool exact, const MakeWay& make) {
   const Data data = load();
-  const Way way = make(world);
+  const Way way = make(world, network());
+  ranks::require(way.deals_samples || !exact,
+                 "--exact compares the bits of ways that deal samples and sum gradients alone: "
+                 "data_parallel, zero and zero3. Leave it out here");
   const Result together = train(world, data, epochs, way);
   std::string text = way.report ? way.report() : "";
   for (const tutti::Communicator* comm : all_of(world, way)) text += communication(*comm);
@@ -143,7 +152,7 @@ void compare(const tutti::Communicator& world, uint32_t epochs, const MakeWay& m
   world.all_reduce(std::span(&sent, 1), std::span(&sent, 1), tutti::Op::avg);
   const auto alone = world.split(world.rank() == 0 ? 0 : TUTTI_NO_COLOR);
   if (alone) {
-    const Result reference = train(*alone, data, epochs, make(*alone));
+    const Result reference = train(*alone, data, epochs, make(*alone, network()));
     const double difference = std::abs(together.loss - reference.loss) / reference.loss;
     std::printf("%2u epochs  loss             held-out        a step\n", epochs);
     print_result("ranks", world.nranks(), together);
@@ -154,40 +163,21 @@ void compare(const tutti::Communicator& world, uint32_t epochs, const MakeWay& m
     print_sent(way.formulas, sent);
   }
   ranks::print_in_order(world, text);
-}
-
-// `times` (n-1)/n of D.
-Formula shares_of(const char* collective, const std::string& what, const char* text, double times, size_t numbers,
-                  const tutti::Communicator& comm) {
-  const double n = comm.nranks();
-  const uint64_t data = numbers * sizeof(double);
-  return {std::string(collective) + " of " + what, text, data, times * static_cast<double>(data) * (n - 1) / n};
+  if (!exact) return;
+  const std::string found = compare_bits(world, data, epochs, make, together);
+  if (world.rank() == 0) std::fputs(found.c_str(), stdout);
 }
 
 }  // namespace
 
-std::vector<Dense> network() { return {{64, 32, true, 1}, {32, 32, true, 2}, {32, 64, true, 3}, {64, 10, false, 4}}; }
-
-Formula all_reduce_of(const std::string& what, size_t numbers, const tutti::Communicator& comm) {
-  return shares_of("all_reduce", what, "2 D (n-1)/n", 2, numbers, comm);
-}
-Formula reduce_scatter_of(const std::string& what, size_t numbers, const tutti::Communicator& comm) {
-  return shares_of("reduce_scatter", what, "D (n-1)/n", 1, numbers, comm);
-}
-Formula all_gather_of(const std::string& what, size_t numbers, const tutti::Communicator& comm) {
-  return shares_of("all_gather", what, "D (n-1)/n", 1, numbers, comm);
-}
-Formula all_to_all_of(const std::string& what, size_t numbers, const tutti::Communicator& comm) {
-  Formula formula = shares_of("all_to_all_v", what, "D (n-1)/n", 1, numbers, comm);
-  formula.least = false;
-  return formula;
-}
-Formula messages_of(const std::string& what, size_t numbers, const tutti::Communicator& comm) {
-  const uint64_t data = numbers * sizeof(double);
-  return {"messages: " + what, "D/n", data, static_cast<double>(data) / comm.nranks()};
+std::vector<Dense> network(double grid) {
+  std::vector<Dense> layers{{64, 32, true, 1}, {32, 32, true, 2}, {32, 64, true, 3}, {64, 10, false, 4}};
+  for (Dense& layer : layers) layer.grid = grid;
+  return layers;
 }
 
 Batch Batch::part(size_t i, size_t n) const {
+  i = (i + shift) % n;
   const size_t first = part_begin(labels.size(), i, n), last = part_begin(labels.size(), i + 1, n);
   const size_t width = labels.empty() ? 0 : pixels.size() / labels.size();
   const auto slice = [](const auto& from, size_t begin, size_t end) {
@@ -199,9 +189,12 @@ Batch Batch::part(size_t i, size_t n) const {
 
 int run(int argc, char** argv, const std::string& program, const std::string& about, const MakeWay& make) {
   ranks::Number epochs{"--epochs", "Passes over the training digits", default_epochs};
-  return ranks::run(
-      argc, argv, program, about, [&](const tutti::Communicator& world) { compare(world, epochs.value, make); },
-      &epochs);
+  ranks::Flag exact{"--exact", "Set TUTTI_ORDER=exact, unless it is set, and compare bits"};
+  const auto body = [&](const tutti::Communicator& world) { compare(world, epochs.value, exact.value, make); };
+  // Before a communicator reads it.
+  for (int i = 1; i < argc; ++i)
+    if (std::string(argv[i]) == exact.name) setenv("TUTTI_ORDER", "exact", 0);
+  return ranks::run(argc, argv, program, about, body, &epochs, &exact);
 }
 
 }  // namespace training

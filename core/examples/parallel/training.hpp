@@ -11,6 +11,7 @@
 #include <tutti/tutti.hpp>
 #include <vector>
 
+#include "formula.hpp"
 #include "layers.hpp"
 
 namespace training {
@@ -18,31 +19,17 @@ namespace training {
 inline constexpr size_t batch_size = 64;
 inline constexpr double rate = 0.2;
 
-// The network of all examples but the mixture of experts: 64-32-32-64-10.
-std::vector<Dense> network();
+// The network of all examples but the mixture of experts, 64-32-32-64-10, with gradients on a grid or not
+// (Dense::grid).
+std::vector<Dense> network(double grid = 0);
 
 struct Batch {
   Matrix pixels;
   std::vector<int32_t> labels;
+  size_t shift = 0;  // part 0 is dealt as part `shift`
   // Part `i` of `n` of its samples.
   Batch part(size_t i, size_t n) const;
 };
-
-// A line of what the tutorials' formulas say of one step: what a rank sends, on average over the ranks.
-struct Formula {
-  std::string what, text;  // "all_reduce of the gradient", "2 D (n-1)/n"
-  uint64_t data = 0;       // D, in bytes
-  double bytes = 0;        // what the formula gives
-  bool least = true;       // no algorithm sends less; else an estimate
-};
-// Of a collective on so many numbers: of the whole vector, not of a rank's part.
-Formula all_reduce_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-Formula reduce_scatter_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-Formula all_gather_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-// Of a rank's numbers, when as many go to each rank: an estimate.
-Formula all_to_all_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-// Of messages that all ranks together send.
-Formula messages_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
 
 // One way to train, on all ranks of its communicators.
 struct Way {
@@ -59,15 +46,21 @@ struct Way {
   std::function<uint64_t()> sent = {};
   // What this rank has to say when the training is over.
   std::function<std::string()> report = {};
+  // Ranks take parts of a batch and sum their gradients, and sum nothing else: --exact may compare bits.
+  bool deals_samples = false;
 };
-using MakeWay = std::function<Way(const tutti::Communicator&)>;
+// For the network's layers: before the first step.
+using MakeWay = std::function<Way(const tutti::Communicator&, const std::vector<Dense>& network)>;
 
 // The whole of an example: trains on all ranks of the launcher (or with --threads N), then on rank 0 alone with the
 // same function and a communicator of one rank. Fails unless the losses agree to 1e-5 of them and, with the default
 // number of epochs, at least 94 % of the held-out digits are right. Prints both, the bytes that a step sent beside the
 // formulas, and what communication there was. Fails where fewer bytes were counted than the formulas' least.
 // The second step lies between the first two barriers of the communicator: a trace shows it (docs/training.md).
-// Returns the program's exit status.
+//
+// --exact, where a way deals samples, sets TUTTI_ORDER=exact, unless the environment sets it, and compares bits. They
+// must be the same when each rank takes the part of the next one. With gradients on a grid they must be those of one
+// rank. Returns the program's exit status.
 int run(int argc, char** argv, const std::string& program, const std::string& about, const MakeWay& make);
 
 }  // namespace training

@@ -18,7 +18,7 @@ namespace {
 constexpr double momentum = 0.9;
 
 struct Zero {
-  explicit Zero(const tutti::Communicator& world) : world(world), layers(training::network()) {
+  Zero(const tutti::Communicator& world, const std::vector<Dense>& network) : world(world), layers(network) {
     size_t parameters = 0;
     for (const Dense& layer : layers) parameters += layer.weights.size();
     const size_t shard = (parameters + world.nranks() - 1) / world.nranks();
@@ -59,12 +59,13 @@ struct Zero {
 
 int main(int argc, char** argv) {
   return training::run(argc, argv, "zero", "Data parallelism with the optimizer's state divided among the ranks",
-                       [](const tutti::Communicator& world) {
-                         const auto zero = std::make_shared<Zero>(world);
+                       [](const tutti::Communicator& world, const std::vector<Dense>& network) {
+                         const auto zero = std::make_shared<Zero>(world, network);
                          return training::Way{
                              .step = [zero](const training::Batch& batch) { return zero->step(batch); },
                              .predict = [zero](const Matrix& x) { return forward(zero->layers, x).back(); },
                              .formulas = {training::reduce_scatter_of("the gradient", zero->all.size(), world),
-                                          training::all_gather_of("the update", zero->all.size(), world)}};
+                                          training::all_gather_of("the update", zero->all.size(), world)},
+                             .deals_samples = true};
                        });
 }

@@ -18,8 +18,8 @@
 namespace {
 
 struct Sharded {
-  explicit Sharded(const tutti::Communicator& world) : world(world) {
-    for (const Dense& layer : training::network()) layers.emplace_back(world, layer, memory);
+  Sharded(const tutti::Communicator& world, const std::vector<Dense>& network) : world(world) {
+    for (const Dense& layer : network) layers.emplace_back(world, layer, memory);
   }
 
   std::vector<Matrix> pass(const Matrix& pixels) {
@@ -73,13 +73,14 @@ struct Sharded {
 int main(int argc, char** argv) {
   return training::run(
       argc, argv, "zero3", "Parameters divided among the ranks, gathered layer by layer",
-      [](const tutti::Communicator& world) {
-        const auto sharded = std::make_shared<Sharded>(world);
+      [](const tutti::Communicator& world, const std::vector<Dense>& network) {
+        const auto sharded = std::make_shared<Sharded>(world, network);
         return training::Way{
             .step = [sharded](const training::Batch& batch) { return sharded->step(batch); },
             .predict = [sharded](const Matrix& pixels) { return sharded->pass(pixels).back(); },
             .formulas = {training::all_gather_of("parameters, twice", 2 * sharded->parameters(), world),
                          training::reduce_scatter_of("the gradient", sharded->parameters(), world)},
-            .report = [sharded] { return sharded->report(); }};
+            .report = [sharded] { return sharded->report(); },
+            .deals_samples = true};
       });
 }

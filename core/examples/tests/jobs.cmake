@@ -49,6 +49,19 @@ foreach(example IN LISTS parallel_examples)
   endif()
 endforeach()
 
+# Bits: the same as on one rank, with gradients on a grid; the same when parts of a batch go to other ranks, which no other
+# order of sums gives.
+if(transports)
+  list(GET transports 0 transport)
+  foreach(example data_parallel zero zero3)
+    add_test(NAME example_${example}_exact COMMAND ${example} --threads 1 2 4 --epochs 1 --exact)
+    set_tests_properties(example_${example}_exact PROPERTIES TIMEOUT 60 ENVIRONMENT "TUTTI_TRANSPORT=${transport}")
+  endforeach()
+  add_test(NAME example_data_parallel_not_exact COMMAND data_parallel --threads 4 --epochs 1 --exact)
+  set_tests_properties(example_data_parallel_not_exact PROPERTIES TIMEOUT 60 PASS_REGULAR_EXPRESSION
+                       "other bits when each rank takes" ENVIRONMENT "TUTTI_TRANSPORT=${transport};TUTTI_ORDER=canonical")
+endif()
+
 # It loses a rank and takes in another.
 foreach(transport IN LISTS transports)
   add_test(NAME example_elastic_${transport} COMMAND elastic)

@@ -44,6 +44,29 @@ TEST(Layers, GradientsAreTheSlopesOfTheLoss) {
   for (size_t i = 0; i < x.size(); ++i) expect_slope(x[i], dx[i]);
 }
 
+TEST(Layers, OnAGridTheGradientIsTheSameHoweverSamplesAreDealt) {
+  constexpr size_t many = 60, inputs = 6;
+  Matrix x = random_matrix(many * inputs, 3);
+  for (double& value : x) value /= 3;  // random_matrix has few digits: its sums would not round
+  const Matrix dy = random_matrix(many * 7, 4);
+  const auto gradient_of = [&](size_t parts, double grid) {
+    std::vector<double> sum(7 * (inputs + 1));
+    for (size_t part = 0; part < parts; ++part) {
+      Dense layer(inputs, 7, false, 1);
+      layer.grid = grid;
+      const size_t first = part_begin(many, part, parts), last = part_begin(many, part + 1, parts);
+      const Matrix rows(&x[first * inputs], &x[0] + last * inputs);
+      layer.backward(rows, Matrix((last - first) * 7), Matrix(&dy[first * 7], &dy[0] + last * 7));
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += layer.gradient[i];
+    }
+    return sum;
+  };
+  EXPECT_EQ(gradient_of(1, 0x1p-40), gradient_of(4, 0x1p-40));
+  EXPECT_NE(gradient_of(1, 0), gradient_of(4, 0));
+  const auto whole = gradient_of(1, 0), on_grid = gradient_of(1, 0x1p-40);
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(on_grid[i], whole[i], many * 0x1p-41);
+}
+
 TEST(Layers, ColumnsAndRowsAddUp) {
   const Dense first(6, 7, true, 1), second(7, 10, false, 2);
   const Matrix x = random_matrix(samples * 6, 3);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "buckets/options.hpp"
 #include "collectives.hpp"
 
 namespace perf {
@@ -39,6 +40,7 @@ struct Options {
   std::string device;   // whose memory the buffers are; "": the host's
   bool latency = false;
   uint64_t seed = 1;
+  std::optional<BucketOptions> buckets;  // a model is replayed: of the others only checks, JSON, threads and seed count
   std::vector<std::string> command;
 
   // The sizes to measure, least to most.

@@ -40,7 +40,8 @@ struct Options {
   std::string device;   // whose memory the buffers are; "": the host's
   bool latency = false;
   uint64_t seed = 1;
-  std::optional<BucketOptions> buckets;  // a model is replayed: of the others only checks, JSON, threads and seed count
+  // A model is replayed. Of the other options only checks, JSON, threads and seed count then.
+  std::optional<BucketOptions> buckets;
   std::vector<std::string> command;
 
   // The sizes to measure, least to most.

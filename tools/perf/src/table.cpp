@@ -54,10 +54,9 @@ void print_ranks(const Setting& setting, bool threads) {
 
 void print_setting(const Options& options, const Setting& setting) {
   print_command(options);
-  print("# nRanks {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} validation: {}\n",
-        setting.nranks, options.least_bytes, options.most_bytes,
-        options.step_factor ? options.step_factor : options.step_bytes, options.step_factor ? "factor" : "bytes",
-        options.warm_up, options.iterations, options.checks);
+  print("# nRanks {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} validation: {}\n", setting.nranks,
+        options.least_bytes, options.most_bytes, options.step_factor ? options.step_factor : options.step_bytes,
+        options.step_factor ? "factor" : "bytes", options.warm_up, options.iterations, options.checks);
   print("# memory: {}  time: {}  transports: {}\n",
         !options.device.empty() ? "device " + options.device + (options.registered ? ", registered" : "")
         : options.registered    ? "registered"

@@ -13,7 +13,7 @@ import tempfile
 
 RUN, PERF = sys.argv[1:3]
 MODELS = pathlib.Path(sys.argv[3])
-DAMAGE = sys.argv[4] if len(sys.argv) > 4 else None
+DAMAGE = pathlib.Path(sys.argv[4]).resolve() if len(sys.argv) > 4 else None
 WIRES = ["plain", "float16", "bfloat16", "float8"]
 ROW = re.compile(r" *(\w+) +(caller|thread) +(\d+) +[\d.]+ +[\d.e+]+ +([\d.]+|N/A) +[\d.]+ +[\d.e+]+ +-?[\d.e+]+ +-?[\d.e+]+ "
                  r"+(-?[\d.]+|N/A) +(\d+|N/A)")
@@ -46,21 +46,22 @@ def test_ways(folder, small):
     path = folder / "rows.json"
     few = (small, "--compute", 2, "-n", 2, "-w", 1, "--bucket-bytes", "64K", "--first-bucket-bytes", "16K")
     ways = [(wire, advance) for advance in ("caller", "thread") for wire in WIRES]
-    for what, result in (("one rank", run(*few, "-J", path)), ("threads", run(*few, "--threads", 3, "-J", path)),
-                         ("processes", run(*few, "--feedback", "-J", path, ranks=2)), ("views", run(*few, "--views", "-J", path, ranks=2))):
+    for what, more, processes, nranks in (("one rank", (), 0, 1), ("threads", ("--threads", 3), 0, 3), ("processes", ("--feedback",), 2, 2),
+                                          ("views", ("--views",), 2, 2)):
+        result = run(*few, *more, "-J", path, ranks=processes)
         rows = rows_of(result)
         expect(what, result.returncode == 0 and [row[:2] for row in rows] == ways, result)
         expect(f"{what}: right results", all(row[5] == "0" for row in rows) and "# Out of bounds values : 0 OK" in result.stdout, result)
         report = json.loads(path.read_text())
         expect(f"{what}: JSON", report["complete"] and report["wrong"] == 0 and report["model"]["parameters"] == 12
-               and report["nranks"] == len(report["ranks"]) == {"one rank": 1, "threads": 3}.get(what, 2), result)
+               and report["nranks"] == len(report["ranks"]) == nranks, result)
         expect(f"{what}: JSON has the rows", [(row["wire"], row["advanced_by"]) for row in report["rows"]] == ways, result)
         for row in report["rows"]:
             sums = row["exposed_us"] - (row["step_us"] - row["compute_us"])
             sound = row["alone_us"] > 0 and row["step_us"] >= row["compute_us"] == 2000 and abs(sums) < 1e-6 and row["wait_us"] > 0
             expect(f"{what}: a row of the JSON: {row}", sound and row["buckets"] >= 4 and row["wrong"] == 0)
         sent = {row["wire"]: row["sent_bytes"] for row in report["rows"] if row["advanced_by"] == "caller"}
-        if what == "one rank":
+        if nranks == 1:
             expect(f"{what} sends nothing: {sent}", set(sent.values()) == {0})
         else:
             expect(f"{what}: formats are smaller: {sent}", sent["float8"] < sent["float16"] == sent["bfloat16"] < sent["plain"])

@@ -45,7 +45,8 @@ TEST(Model, FaultsNameTheLine) {
   const struct {
     std::string text, words;
   } faults[] = {
-      {"name,shape\n", "m.csv line 1: expected the names of the columns, name,shape,dtype,ready_us; got \"name,shape\""},
+      {"name,shape\n",
+       "m.csv line 1: expected the names of the columns, name,shape,dtype,ready_us; got \"name,shape\""},
       {header + "a,5,float32\n", "m.csv line 2: expected name,shape,dtype,ready_us, as in "},
       {header + "a,5,float32,1,\n", "m.csv line 2: expected name,shape"},
       {header + ",5,float32,1\n", "m.csv line 2: expected name,shape"},
@@ -78,7 +79,7 @@ TEST(Model, ThoseOfTheFolderAreComplete) {
     const char* name;
     size_t parameters;
     uint64_t elements;
-  } models[] = {{"resnet50", 161, 25'557'032}, {"gpt2", 148, 124'439'808}};
+  } models[] = {{"resnet50", 161, 25557032}, {"gpt2", 148, 124439808}};
   for (const auto& [name, parameters, elements] : models) {
     const Model model = read_model(std::string(MODELS) + "/" + name + ".csv");
     EXPECT_EQ(model.parameters.size(), parameters) << name;
@@ -93,7 +94,8 @@ TEST(BucketOptions, Defaults) {
   ASSERT_TRUE(options && options->buckets);
   EXPECT_EQ(status, 0);
   const BucketOptions& buckets = *options->buckets;
-  EXPECT_EQ(buckets.wires, (std::vector{tutti::Wire::plain, tutti::Wire::float16, tutti::Wire::bfloat16, tutti::Wire::float8}));
+  EXPECT_EQ(buckets.wires,
+            (std::vector{tutti::Wire::plain, tutti::Wire::float16, tutti::Wire::bfloat16, tutti::Wire::float8}));
   EXPECT_EQ(buckets.threads, (std::vector<bool>{false, true}));
   EXPECT_EQ(buckets.compute_us, 100'000);
   EXPECT_EQ(buckets.steps, 5u);
@@ -101,8 +103,8 @@ TEST(BucketOptions, Defaults) {
 
 TEST(BucketOptions, WhatIsGiven) {
   int status = 1;
-  const auto options = parse({std::string(MODELS) + "/gpt2.csv", "--wire", "float8,plain,float8", "--advance", "thread", "--compute",
-                              "2.5", "--bucket-bytes", "4M", "--feedback", "-n", "3", "--threads", "2"},
+  const auto options = parse({std::string(MODELS) + "/gpt2.csv", "--wire", "float8,plain,float8", "--advance", "thread",
+                              "--compute", "2.5", "--bucket-bytes", "4M", "--feedback", "-n", "3", "--threads", "2"},
                              &status);
   ASSERT_TRUE(options && options->buckets);
   const BucketOptions& buckets = *options->buckets;
@@ -190,7 +192,9 @@ TEST(GradientData, MistakesShow) {
   EXPECT_EQ(sum_without(2, 2), 0u);
   for (uint32_t lost = 0; lost < nranks; ++lost)
     for (uint32_t doubled = 0; doubled < nranks; ++doubled)
-      if (lost != doubled) EXPECT_GT(sum_without(lost, doubled), elements / 4) << lost << " " << doubled;
+      if (lost != doubled) {
+        EXPECT_GT(sum_without(lost, doubled), elements / 4) << lost << " " << doubled;
+      }
   const auto means = gradient<double>({7, 3, 1, TUTTI_FLOAT64}, 0, elements + 1);
   EXPECT_EQ(check_mean(pattern, elements, means.data()).count, 0u);
   EXPECT_GT(check_mean(pattern, elements, means.data() + 1).count, elements / 4);

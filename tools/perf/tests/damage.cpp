@@ -2,7 +2,8 @@
 //
 // Loaded before libtutti (LD_PRELOAD), this damages what TUTTI_PERF_DAMAGE names, so that tutti-perf can be seen to
 // notice: "output" flips a bit of the last element of rank 1's all-reduce, "input" one of rank 1's input, "guard" one
-// behind its output, "error" makes the call of rank 1 fail. "gradient" flips a bit of the gradient that was marked last.
+// behind its output, "error" makes the call of rank 1 fail. "gradient" flips a bit of the gradient that was marked
+// last.
 #include <dlfcn.h>
 #include <tutti/gradients.h>
 #include <tutti/tutti.h>

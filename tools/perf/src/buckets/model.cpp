@@ -145,9 +145,10 @@ Model read_model(const std::string& what) {
   const auto text = texts::content_of(path);
   const int why = errno;
   if (!text && why == ENOENT && !is_path)
-    throw std::invalid_argument(fmt::format("model \"{}\": known are {} (in {}), or the path of a file, which has a / "
-                                            "or ends with .csv",
-                                            what, installed_models(), models_folder().string()));
+    throw std::invalid_argument(
+        fmt::format("model \"{}\": known are {} (in {}), or the path of a file, which has a / "
+                    "or ends with .csv",
+                    what, installed_models(), models_folder().string()));
   if (!text) throw std::invalid_argument(fmt::format("{}: cannot be read: {}", path, std::strerror(why)));
   return {what, parse_parameters(*text, path)};
 }

@@ -83,14 +83,16 @@ struct BucketsCommand::Texts {
 };
 
 BucketsCommand::BucketsCommand(CLI::App& app, Options& options) : texts_(std::make_unique<Texts>()) {
-  command_ = app.add_subcommand("buckets", "replays the backward pass of a model, whose gradients are averaged in buckets: "
-                                           "what of the communication a program still waits for");
+  command_ = app.add_subcommand("buckets",
+                                "replays the backward pass of a model, whose gradients are averaged in buckets: "
+                                "what of the communication a program still waits for");
   BucketOptions& given = texts_->given;
   command_->add_option("MODEL", texts_->model, "resnet50, gpt2, or the path of a file: name,shape,dtype,ready_us")
       ->required();
   command_->add_option("--wire", texts_->wire, "plain, float16, bfloat16, float8, or all; several with commas (all)");
-  command_->add_option("--advance", texts_->advance,
-                       "who advances buckets: caller, thread or both; a thread of the library, or only the calls (both)");
+  command_->add_option(
+      "--advance", texts_->advance,
+      "who advances buckets: caller, thread or both; a thread of the library, or only the calls (both)");
   command_->add_option("--compute", texts_->compute_ms, "milliseconds of the backward pass; 0: none (the model's)")
       ->check(CLI::Range(0.0, 3.6e6));
   command_->add_option("--bucket-bytes", texts_->bucket, "largest bucket, K/M/G binary (25M)");
@@ -117,8 +119,7 @@ BucketOptions BucketsCommand::options() const {
   made.model = read_model(texts_->model);
   made.wires = wires_of(texts_->wire, made.model);
   made.threads = threads_of(texts_->advance);
-  made.compute_us =
-      texts_->compute_ms < 0 ? static_cast<double>(made.model.compute_us()) : texts_->compute_ms * 1000;
+  made.compute_us = texts_->compute_ms < 0 ? static_cast<double>(made.model.compute_us()) : texts_->compute_ms * 1000;
   made.bucket_bytes = bucket_size(texts_->bucket, "--bucket-bytes");
   made.first_bucket_bytes = bucket_size(texts_->first_bucket, "--first-bucket-bytes");
   if (made.feedback && std::ranges::all_of(made.wires, [](tutti::Wire wire) { return wire == tutti::Wire::plain; }))

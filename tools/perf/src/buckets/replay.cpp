@@ -86,8 +86,7 @@ class Replay {
     row.sent_bytes = static_cast<double>(gradients.facts().sent_bytes - sent) / settings_.steps;
     const uint64_t waited = gradients.facts().exposed_ns;
     row.step_us = slowest(gradients, true);
-    row.wait_us =
-        most({static_cast<double>(gradients.facts().exposed_ns - waited) / settings_.steps / 1e3}).front();
+    row.wait_us = most({static_cast<double>(gradients.facts().exposed_ns - waited) / settings_.steps / 1e3}).front();
     row.buckets = gradients.facts().buckets;
     row.best_us = best_step_us(gradients, row.alone_us);
     for (uint32_t i = 0; i < options_.checks; ++i) row.wrong += check_step(gradients, row, "after timing");
@@ -131,8 +130,7 @@ class Replay {
     const auto begin = Clock::now();
     for (size_t i = 0; i < order_.size(); ++i) {
       if (computes) compute_until(begin + std::chrono::nanoseconds(static_cast<int64_t>(ready_us(i) * 1e3)));
-      const tutti_status status =
-          tutti_gradients_ready(gradients.handle(), i, memory_[order_[i]], tensors_[i].count);
+      const tutti_status status = tutti_gradients_ready(gradients.handle(), i, memory_[order_[i]], tensors_[i].count);
       if (status < 0) throw tutti::Error(status, tutti_gradients_error(gradients.handle()));
     }
     gradients.wait();
@@ -202,7 +200,8 @@ class Replay {
 
 // Whether the ranks of this host, or their threads, have to share cores.
 bool share_cores(const Setting& setting, uint32_t rank, const BucketOptions& options) {
-  const auto here = static_cast<size_t>(std::ranges::count(setting.ranks, setting.ranks[rank].host, &RankIdentity::host));
+  const auto here =
+      static_cast<size_t>(std::ranges::count(setting.ranks, setting.ranks[rank].host, &RankIdentity::host));
   const bool threads = std::ranges::find(options.threads, true) != options.threads.end();
   return here * (threads ? 2 : 1) > std::thread::hardware_concurrency();
 }

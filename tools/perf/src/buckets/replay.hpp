@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank's part in `tutti-perf buckets`: it marks the gradients of a model ready at the times of its backward pass, and
-// measures what of the communication it still waits for.
+// One rank's part in `tutti-perf buckets`: it marks the gradients of a model ready at the times of its backward pass,
+// and measures what of the communication it still waits for.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct ReplayRow {
   uint64_t wrong = 0;  // elements, of all ranks
   double exposed_us() const { return step_us - compute_us; }
   double hideable_us() const { return compute_us + alone_us - best_us; }
-  bool can_hide() const { return compute_us > 0 && hideable_us() > 0; }
+  bool can_hide() const { return hideable_us() >= 1; }
   // Of what can be hidden; below 0 where overlap costs more than it saves. Requires can_hide().
   double hidden() const { return (compute_us + alone_us - step_us) / hideable_us(); }
 };

@@ -18,7 +18,8 @@ constexpr double mib = 1 << 20;
 const char* advancer(const ReplayRow& row) { return row.thread ? "thread" : "caller"; }
 
 void print_row(const ReplayRow& row) {
-  print("{:>10} {:>8} {:8} {:>9}", wire_name(row.wire), advancer(row), row.buckets, fit_number(row.sent_bytes / mib, 9));
+  print("{:>10} {:>8} {:8} {:>9}", wire_name(row.wire), advancer(row), row.buckets,
+        fit_number(row.sent_bytes / mib, 9));
   print(" {:>10} {:>6} {:>10} {:>10}", fit_number(row.alone_us, 10), row.speed > 0 ? fit_number(row.speed, 6) : "N/A",
         fit_number(row.compute_us, 10), fit_number(row.step_us, 10));
   print(" {:>10} {:>10} {:>7}", fit_number(row.exposed_us(), 10), fit_number(row.hideable_us(), 10),
@@ -50,10 +51,11 @@ ReplayReport::ReplayReport(const Options& options, const Setting& setting, bool 
   if (!speaks) return;
   const BucketOptions& settings = *options.buckets;
   print_command(options);
-  print("# nRanks {} model: {} parameters: {} MiB: {:.1f} compute: {:.1f} ms warmup steps: {} steps: {} validation: {}\n",
-        setting.nranks, settings.model.name, settings.model.parameters.size(),
-        static_cast<double>(settings.model.bytes()) / mib, settings.compute_us / 1e3, settings.warm_up, settings.steps,
-        options.checks);
+  print(
+      "# nRanks {} model: {} parameters: {} MiB: {:.1f} compute: {:.1f} ms warmup steps: {} steps: {} validation: {}\n",
+      setting.nranks, settings.model.name, settings.model.parameters.size(),
+      static_cast<double>(settings.model.bytes()) / mib, settings.compute_us / 1e3, settings.warm_up, settings.steps,
+      options.checks);
   print("# gradients: {}  feedback: {}  time: slowest rank  transports: {}\n",
         settings.views ? "one after another" : "apart", settings.feedback ? "yes" : "no",
         setting.transports.empty() ? "none" : setting.transports);

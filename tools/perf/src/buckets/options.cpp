@@ -84,8 +84,8 @@ struct BucketsCommand::Texts {
 
 BucketsCommand::BucketsCommand(CLI::App& app, Options& options) : texts_(std::make_unique<Texts>()) {
   command_ = app.add_subcommand("buckets",
-                                "replays the backward pass of a model, whose gradients are averaged in buckets: "
-                                "what of the communication a program still waits for");
+                                "replays the backward pass of a model, averages its gradients in buckets, and reports the "
+                                "communication time that a program still waits for");
   BucketOptions& given = texts_->given;
   command_->add_option("MODEL", texts_->model, "resnet50, gpt2, or the path of a file: name,shape,dtype,ready_us")
       ->required();

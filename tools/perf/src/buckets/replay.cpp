@@ -56,11 +56,12 @@ class GradientMemory {
 
 class Replay {
  public:
-  Replay(const tutti::Communicator& world, const Options& options, bool yields)
+  // `neighbours`: the ranks of this host, this one included.
+  Replay(const tutti::Communicator& world, const Options& options, size_t neighbours)
       : world_(world),
         options_(options),
         settings_(*options.buckets),
-        yields_(yields),
+        neighbours_(neighbours),
         order_(settings_.model.parameters.size()),
         memory_(settings_.model, sorted(), settings_.views) {
     for (const size_t i : order_) {
@@ -78,6 +79,7 @@ class Replay {
                                 .first_bucket_bytes = settings_.first_bucket_bytes});
     ReplayRow row{.wire = wire, .thread = thread, .compute_us = settings_.compute_us};
     row.checked = options_.checks > 0;
+    yields_ = neighbours_ * (thread ? 2 : 1) > std::thread::hardware_concurrency();
     for (uint32_t i = 0; i < options_.checks; ++i) row.wrong += check_step(gradients, row, "before timing");
     if (!row.checked) fill();
     for (uint32_t i = 0; i < settings_.warm_up; ++i) step(gradients, true);
@@ -118,7 +120,7 @@ class Replay {
     return {options_.seed << 32 | seed_, tensor, world_.nranks(), tensors_[tensor].dtype};
   }
 
-  // Stands for computing. More threads than cores: the others need this one's.
+  // Stands for computing. It leaves the core to other ranks and to the library's thread where these have no other.
   void compute_until(Clock::time_point end) const {
     while (Clock::now() < end)
       if (yields_) std::this_thread::yield();
@@ -191,19 +193,16 @@ class Replay {
   const tutti::Communicator& world_;
   const Options& options_;
   const BucketOptions& settings_;
-  bool yields_;
+  size_t neighbours_;
+  bool yields_ = false;
   std::vector<size_t> order_;  // parameters, as they become ready: the order in which they are declared
   GradientMemory memory_;
   std::vector<tutti_tensor> tensors_;
   uint32_t seed_ = 0;
 };
 
-// Whether the ranks of this host, or their threads, have to share cores.
-bool share_cores(const Setting& setting, uint32_t rank, const BucketOptions& options) {
-  const auto here =
-      static_cast<size_t>(std::ranges::count(setting.ranks, setting.ranks[rank].host, &RankIdentity::host));
-  const bool threads = std::ranges::find(options.threads, true) != options.threads.end();
-  return here * (threads ? 2 : 1) > std::thread::hardware_concurrency();
+size_t ranks_of_host(const Setting& setting, const std::string& host) {
+  return static_cast<size_t>(std::ranges::count(setting.ranks, host, &RankIdentity::host));
 }
 
 }  // namespace
@@ -221,7 +220,7 @@ int replay(const tutti::Communicator& world, const Options& options) {
   const Setting setting = meet(world);
   ReplayReport report(options, setting, world.rank() == 0);
   try {
-    Replay replay(world, options, share_cores(setting, world.rank(), settings));
+    Replay replay(world, options, ranks_of_host(setting, setting.ranks[world.rank()].host));
     double plain_us = 0;
     for (const bool thread : settings.threads)
       for (const tutti::Wire wire : settings.wires) {

@@ -74,7 +74,7 @@ def test_choices(folder, small):
            [("float8", "thread", "N/A", "N/A", "N/A")], result)
     mixed = folder / "mixed.csv"
     mixed.write_text("name,shape,dtype,ready_us\na,100,bfloat16,20\nb,100x2,float32,10\nc,5,float64,20\nd,3,float16,30\n")
-    for more in ((), ("--views",)):
+    for more in ((), ("--views",), ("--declared-order",)):
         result = run(mixed, "--threads", 2, "-n", 1, "-w", 0, "--advance", "caller", *more)
         expect("several types", result.returncode == 0 and [row[:1] + row[5:] for row in rows_of(result)] == [("plain", "0")], result)
     # An installed model, found beside the program.

@@ -83,9 +83,10 @@ struct BucketsCommand::Texts {
 };
 
 BucketsCommand::BucketsCommand(CLI::App& app, Options& options) : texts_(std::make_unique<Texts>()) {
-  command_ = app.add_subcommand("buckets",
-                                "replays the backward pass of a model, averages its gradients in buckets, and reports the "
-                                "communication time that a program still waits for");
+  command_ =
+      app.add_subcommand("buckets",
+                         "replays the backward pass of a model, averages its gradients in buckets, and reports the "
+                         "communication time that a program still waits for");
   BucketOptions& given = texts_->given;
   command_->add_option("MODEL", texts_->model, "resnet50, gpt2, or the path of a file: name,shape,dtype,ready_us")
       ->required();
@@ -99,6 +100,8 @@ BucketsCommand::BucketsCommand(CLI::App& app, Options& options) : texts_(std::ma
   command_->add_option("--first-bucket-bytes", texts_->first_bucket, "largest first bucket (1M)");
   command_->add_flag("--feedback", given.feedback, "the rounding error of a step is added in the next one");
   command_->add_flag("--views", given.views, "gradients lie one after another in memory: nothing is copied");
+  command_->add_flag("--declared-order", given.declared_order,
+                     "buckets follow the model's order; without it, the order in which gradients become ready");
   command_->add_option("-n,--iters", given.steps, "timed steps (5)")->check(CLI::Range(1u, 1u << 20));
   command_->add_option("-w,--warmup_iters", given.warm_up, "steps before the timed ones (2)")
       ->check(CLI::Range(0u, 1u << 20));

@@ -27,7 +27,8 @@ struct BucketOptions {
   uint32_t steps = 5, warm_up = 2;
   uint64_t bucket_bytes = 0, first_bucket_bytes = 0;  // 0: the library's
   bool feedback = false;
-  bool views = false;  // gradients lie one after another in memory
+  bool views = false;           // gradients lie one after another in memory
+  bool declared_order = false;  // buckets follow the model's order, not that of readiness
 };
 
 const char* wire_name(tutti::Wire wire);

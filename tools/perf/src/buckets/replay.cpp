@@ -27,13 +27,13 @@ namespace {
 // The memory of all gradients.
 class GradientMemory {
  public:
-  // `order`: in which they become ready. `views`: they lie in this order one after another, those of one type without a
-  // gap; else each is an allocation.
-  GradientMemory(const Model& model, std::span<const size_t> order, bool views) : at_(model.parameters.size()) {
+  // `views`: they lie one after another in the model's order, those of one type without a gap; else each is an
+  // allocation.
+  GradientMemory(const Model& model, bool views) : at_(model.parameters.size()) {
     uint64_t total = 0;
     std::vector<uint64_t> offsets(at_.size());
     uint32_t dtype = 0;
-    for (const size_t i : order) {
+    for (size_t i = 0; i < at_.size(); ++i) {
       const Parameter& parameter = model.parameters[i];
       if (parameter.dtype != dtype) total = (total + alignment - 1) / alignment * alignment;
       dtype = parameter.dtype;
@@ -63,11 +63,12 @@ class Replay {
         settings_(*options.buckets),
         neighbours_(neighbours),
         order_(settings_.model.parameters.size()),
-        memory_(settings_.model, sorted(), settings_.views) {
-    for (const size_t i : order_) {
-      const Parameter& parameter = settings_.model.parameters[i];
+        memory_(settings_.model, settings_.views) {
+    for (const Parameter& parameter : settings_.model.parameters)
       tensors_.push_back({parameter.count, parameter.dtype, 0, parameter.name.c_str(), {}});
-    }
+    std::iota(order_.begin(), order_.end(), size_t{0});
+    std::ranges::reverse(order_);  // of those that become ready at once the last first, as the pass runs
+    std::ranges::stable_sort(order_, {}, [&](size_t i) { return settings_.model.parameters[i].ready_us; });
   }
 
   ReplayRow measure(tutti::Wire wire, bool thread) {
@@ -76,12 +77,13 @@ class Replay {
                                 .feedback = settings_.feedback && wire != tutti::Wire::plain,
                                 .thread = thread,
                                 .bucket_bytes = settings_.bucket_bytes,
-                                .first_bucket_bytes = settings_.first_bucket_bytes});
+                                .first_bucket_bytes = settings_.first_bucket_bytes,
+                                .declared_order = settings_.declared_order});
     ReplayRow row{.wire = wire, .thread = thread, .compute_us = settings_.compute_us};
     row.checked = options_.checks > 0;
     yields_ = neighbours_ * (thread ? 2 : 1) > std::thread::hardware_concurrency();
     for (uint32_t i = 0; i < options_.checks; ++i) row.wrong += check_step(gradients, row, "before timing");
-    if (!row.checked) fill();
+    if (!row.checked) fill(), step(gradients, false);  // the first step tells the library the order of readiness
     for (uint32_t i = 0; i < settings_.warm_up; ++i) step(gradients, true);
     const uint64_t sent = gradients.facts().sent_bytes;
     row.alone_us = slowest(gradients, false);
@@ -97,23 +99,15 @@ class Replay {
   }
 
  private:
-  // The parameters in the order in which they become ready.
-  std::span<const size_t> sorted() {
-    std::iota(order_.begin(), order_.end(), size_t{0});
-    std::ranges::reverse(order_);  // of those that become ready at once the last first, as the pass runs
-    std::ranges::stable_sort(order_, {}, [&](size_t i) { return settings_.model.parameters[i].ready_us; });
-    return order_;
-  }
-
   double ready_us(size_t tensor) const {
-    return static_cast<double>(settings_.model.parameters[order_[tensor]].ready_us) * settings_.compute_us /
+    return static_cast<double>(settings_.model.parameters[tensor].ready_us) * settings_.compute_us /
            static_cast<double>(settings_.model.compute_us());
   }
 
   void fill() {
     ++seed_;
-    for (size_t i = 0; i < order_.size(); ++i)
-      fill_gradient(pattern(i), world_.rank(), tensors_[i].count, memory_[order_[i]]);
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      fill_gradient(pattern(i), world_.rank(), tensors_[i].count, memory_[i]);
   }
 
   GradientPattern pattern(size_t tensor) const {
@@ -130,9 +124,9 @@ class Replay {
   double step(tutti::Gradients& gradients, bool computes) {
     world_.barrier();
     const auto begin = Clock::now();
-    for (size_t i = 0; i < order_.size(); ++i) {
+    for (const size_t i : order_) {
       if (computes) compute_until(begin + std::chrono::nanoseconds(static_cast<int64_t>(ready_us(i) * 1e3)));
-      const tutti_status status = tutti_gradients_ready(gradients.handle(), i, memory_[order_[i]], tensors_[i].count);
+      const tutti_status status = tutti_gradients_ready(gradients.handle(), i, memory_[i], tensors_[i].count);
       if (status < 0) throw tutti::Error(status, tutti_gradients_error(gradients.handle()));
     }
     gradients.wait();
@@ -159,10 +153,10 @@ class Replay {
       uint64_t bytes = 0;
     };
     std::vector<Filled> buckets(gradients.facts().buckets);
-    for (size_t i = 0; i < order_.size(); ++i) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
       Filled& bucket = buckets.at(gradients.bucket(i));
       bucket.ready_us = std::max(bucket.ready_us, ready_us(i));
-      bucket.bytes += settings_.model.parameters[order_[i]].bytes();
+      bucket.bytes += settings_.model.parameters[i].bytes();
     }
     double end = 0;
     const auto total = static_cast<double>(settings_.model.bytes());
@@ -176,8 +170,8 @@ class Replay {
     fill();
     step(gradients, false);
     uint64_t wrong = 0;
-    for (size_t i = 0; i < order_.size(); ++i) {
-      const WrongMeans found = check_mean(pattern(i), tensors_[i].count, memory_[order_[i]]);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const WrongMeans found = check_mean(pattern(i), tensors_[i].count, memory_[i]);
       if (found.count > 0 && wrong == 0)
         std::fputs(fmt::format("tutti-perf: rank {}: buckets, wire {}, advanced by the {}, {}: {}: index {}: expected "
                                "{}, got {}; {} of {} elements are wrong\n",
@@ -195,9 +189,9 @@ class Replay {
   const BucketOptions& settings_;
   size_t neighbours_;
   bool yields_ = false;
-  std::vector<size_t> order_;  // parameters, as they become ready: the order in which they are declared
+  std::vector<size_t> order_;  // of parameters, as they become ready
   GradientMemory memory_;
-  std::vector<tutti_tensor> tensors_;
+  std::vector<tutti_tensor> tensors_;  // in the model's order, as a framework lists parameters
   uint32_t seed_ = 0;
 };
 

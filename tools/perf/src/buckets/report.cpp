@@ -56,9 +56,9 @@ ReplayReport::ReplayReport(const Options& options, const Setting& setting, bool 
       setting.nranks, settings.model.name, settings.model.parameters.size(),
       static_cast<double>(settings.model.bytes()) / mib, settings.compute_us / 1e3, settings.warm_up, settings.steps,
       options.checks);
-  print("# gradients: {}  feedback: {}  time: slowest rank  transports: {}\n",
-        settings.views ? "one after another" : "apart", settings.feedback ? "yes" : "no",
-        setting.transports.empty() ? "none" : setting.transports);
+  print("# gradients: {}  order: {}  feedback: {}  time: slowest rank  transports: {}\n",
+        settings.views ? "one after another" : "apart", settings.declared_order ? "declared" : "readiness",
+        settings.feedback ? "yes" : "no", setting.transports.empty() ? "none" : setting.transports);
   print_ranks(setting, options.threads > 0);
   print("#\n# {:>8} {:>8} {:>8} {:>9} {:>10} {:>6} {:>10} {:>10} {:>10} {:>10} {:>7} {:>7}\n", "wire", "advance",
         "buckets", "sent", "alone", "speed", "compute", "step", "exposed", "hideable", "hidden", "#wrong");
@@ -94,6 +94,7 @@ std::string ReplayReport::json(const std::string& error) const {
                     {"first_bucket_bytes", settings.first_bucket_bytes},
                     {"feedback", settings.feedback},
                     {"views", settings.views},
+                    {"declared_order", settings.declared_order},
                     {"threads", options_.threads},
                     {"seed", options_.seed}};
   json["rows"] = Json::array();

@@ -95,10 +95,17 @@ _tutti() {
   elif [[ ${program##*/} == tuttirun ]]; then
     compopt -o filenames 2>/dev/null
     mapfile -t COMPREPLY < <(compgen -c -- "$word"; compgen -f -- "$word")
-  elif grep -q ^subcommand <<<"$table"; then
-    mapfile -t COMPREPLY < <(compgen -W "$(awk '$1 == "subcommand" {print $2}' <<<"$table")" -- "$word")
   else
+    local -a subcommands=()
     read -r kind name argument choices < <(grep ^positional <<<"$table" | sed -n "$((${#positionals[@]} + 1))p")
-    if [[ -n ${name-} ]]; then _tutti_value "$word" "$argument" "$choices"; else _tutti_files "$word"; fi
+    ((${#positionals[@]})) || mapfile -t subcommands < <(awk '$1 == "subcommand" {print $2}' <<<"$table")
+    if [[ ${#subcommands[@]} -gt 0 ]]; then
+      [[ ${choices:--} == - ]] || subcommands+=("${choices//,/ }")
+      mapfile -t COMPREPLY < <(compgen -W "${subcommands[*]}" -- "$word")
+    elif [[ -n ${name-} ]]; then
+      _tutti_value "$word" "$argument" "$choices"
+    else
+      _tutti_files "$word"
+    fi
   fi
 } && complete -F _tutti tuttirun tutti-perf tutti-info tutti-doctor tutti-plan tutti-trace tutti-conform

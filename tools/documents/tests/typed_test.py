@@ -65,6 +65,7 @@ LONG = (  # minutes, gigabytes, or a machine of one's own
     r"\S*tutti-plan tune",
     r"\S*tutti-perf scan --threads 8",
     r"tuttirun .*tutti-perf all_reduce -b 8 -e 128M",
+    r"(tuttirun .*)?tutti-perf buckets (resnet50|gpt2)",
     r"tutti-doctor passport$",
     r"python3 -m tutti.run .*digits_ddp",
 )

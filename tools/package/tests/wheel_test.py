@@ -108,6 +108,8 @@ def used(python, home):
     expect("python3 -m tutti.run", told == "", told)
     told = run(python.parent / "tuttirun", "-n", "2", "tutti-perf", "all_reduce", "-b", "8", "-e", "1K", "-f", "8", env=bare)
     expect("tuttirun, tutti-perf", "Out of bounds values : 0 OK" in told, told)
+    told = run(python.parent / "tutti-perf", "buckets", "resnet50", *"--wire plain --advance caller --compute 1 -n 1 -w 0 -c 0".split(), env=bare)
+    expect("tutti-perf buckets finds its models", "model: resnet50 parameters: 161" in told, told)
     told = run(python.parent / "tutti-info", env=bare)
     expect("plugins are those of the wheel", "site-packages/tutti/lib/tutti/libtutti-shm.so" in told and "site-packages/tutti/lib/tutti/libtutti-net-tcp.so" in told, told)
     for program in ("tutti-plan", "tutti-trace", "tutti-doctor"):

@@ -10,17 +10,11 @@
 #include "bits.hpp"
 #include "complex.hpp"
 #include "element.hpp"
+#include "hash.hpp"
 #include "pairs.hpp"
 
 namespace perf {
 namespace {
-
-// The finaliser of SplitMix64: every output bit depends on every input bit.
-constexpr uint64_t mix(uint64_t x) {
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
 
 // The inputs of one type and operator. Op 0 moves.
 template <typename T, uint32_t kOp>

@@ -2,17 +2,14 @@
 #include "measure.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <numeric>
 
+#include "timing.hpp"
+
 namespace perf {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double microseconds(Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
 // The positions of IN and OUT when one buffer holds both (tutti.h defines in place).
 void place_in_buffer(const Collective& collective, const BlockLayout& layout, char* buffer, Call* call) {

@@ -231,7 +231,8 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   options.command.assign(argv, argv + argc);
   CLI::App app{"Measures and checks collectives. Start it with tuttirun, torchrun, mpirun, srun, or with --threads."};
   app.set_version_flag("--version", tutti_version());
-  app.add_option("COLLECTIVE", texts.collective, collective_names() + ", or all")->required();
+  app.add_option("COLLECTIVE", texts.collective, collective_names() + ", or all");
+  const BucketsCommand buckets(app, options);
   app.add_option("-b,--minbytes", texts.least, "smallest size in bytes, K/M/G binary (32M)");
   app.add_option("-e,--maxbytes", texts.most, "largest size (that of -b)");
   auto* step = app.add_option("-i,--stepbytes", texts.step, "added from size to size (1M)");
@@ -283,6 +284,13 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   *status = 0;
   try {
     app.parse(argc, argv);
+    if (buckets.is_given()) {
+      if (!texts.collective.empty())
+        throw std::invalid_argument("buckets and " + texts.collective + ": expected one of them");
+      options.buckets = buckets.options();
+      return options;
+    }
+    if (texts.collective.empty()) throw CLI::RequiredError("COLLECTIVE");
     options.report = static_cast<Report>(report);
     take_ranks_per_process(threads_per_process, ranks_per_thread, &options);
     interpret(texts, factor->count() > 0, &options);

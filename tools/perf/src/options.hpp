@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "buckets/options.hpp"
 #include "collectives.hpp"
 
 namespace perf {
@@ -40,6 +41,8 @@ struct Options {
   bool latency = false;
   bool exact = false;  // reductions are exact sums, and are compared with those in the free order
   uint64_t seed = 1;
+  // A model is replayed. Of the other options only checks, JSON, threads and seed count then.
+  std::optional<BucketOptions> buckets;
   std::vector<std::string> command;
 
   // The sizes to measure, least to most.

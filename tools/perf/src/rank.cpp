@@ -2,19 +2,19 @@
 #include "rank.hpp"
 
 #include <tutti/schedule.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <stdexcept>
 
+#include "buckets/replay.hpp"
 #include "measure.hpp"
+#include "output_file.hpp"
 #include "peers.hpp"
 #include "plot.hpp"
 #include "report_json.hpp"
+#include "setting.hpp"
 #include "table.hpp"
 #include "tune.hpp"
 
@@ -22,30 +22,6 @@ namespace perf {
 namespace {
 
 constexpr int failed = 1, usage_error = 2;
-
-// The description of a rank, sent to rank 0. Exchanged as bytes.
-struct Introduction {
-  int64_t pid;
-  char host[256];
-};
-
-Setting meet(const tutti::Communicator& comm) {
-  Introduction mine{};
-  mine.pid = getpid();
-  gethostname(mine.host, sizeof mine.host - 1);
-  std::vector<Introduction> all(comm.nranks());
-  comm.all_gather<uint8_t>({reinterpret_cast<const uint8_t*>(&mine), sizeof mine},
-                           {reinterpret_cast<uint8_t*>(all.data()), all.size() * sizeof mine});
-  Setting setting;
-  setting.nranks = comm.nranks();
-  for (uint32_t rank = 0; rank < comm.nranks(); ++rank) {
-    all[rank].host[sizeof all[rank].host - 1] = '\0';
-    setting.ranks.push_back({rank, all[rank].pid, all[rank].host});
-  }
-  for (const tutti_service& service : comm.services())
-    if (std::strcmp(service.collective, "all_gather") == 0) setting.transports = service.transports;
-  return setting;
-}
 
 // The rows of one collective.
 std::vector<Case> cases_of(const Collective& collective, const Options& options, uint32_t nranks) {
@@ -131,12 +107,7 @@ class Reporter {
 
  private:
   void write(const std::string& path, const std::string& text) {
-    std::ofstream file(path);
-    file << text;
-    file.close();
-    if (file) return;
-    failed_ = true;
-    std::fprintf(stderr, "tutti-perf: cannot write %s: %s\n", path.c_str(), std::strerror(errno));
+    if (!write_file(path, text)) failed_ = true;
   }
   double average() const { return sides_ ? bus_bandwidth_ / static_cast<double>(sides_) : 0; }
 
@@ -157,6 +128,7 @@ std::string misfit(const Options& options, uint32_t nranks) {
   if (options.root && *options.root >= nranks)
     return "-r " + std::to_string(*options.root) + ": there are " + std::to_string(nranks) + " ranks, 0 to " +
            std::to_string(nranks - 1);
+  if (options.buckets) return misfit(*options.buckets, nranks);
   if (!options.all && options.collectives.front()->least_ranks > nranks)
     return std::string(options.collectives.front()->name) + ": needs at least " +
            std::to_string(options.collectives.front()->least_ranks) + " ranks, there is " + std::to_string(nranks) +
@@ -209,6 +181,16 @@ int measure_all(const tutti::Communicator& comm, const Options& options, Reporte
   return reporter->wrong() || measurer.wrong_here() || !reporter->wrote_files() ? failed : 0;
 }
 
+int measure_and_report(const tutti::Communicator& comm, const Options& options) {
+  Reporter reporter(options, comm.rank() == 0);
+  try {
+    return measure_all(comm, options, &reporter);
+  } catch (const std::exception& e) {
+    reporter.fail(e.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 int run_rank(const Options& options, tutti_comm_config config) {
@@ -227,12 +209,11 @@ int run_rank(const Options& options, tutti_comm_config config) {
       std::fprintf(stderr,
                    "tutti-perf: this is one rank: nothing is exchanged. Four: tuttirun -n 4 tutti-perf ..., or "
                    "tutti-perf --threads 4 ...\n");
-    Reporter reporter(options, comm.rank() == 0);
     try {
+      if (options.buckets) return replay(comm, options);
       if (!options.tune_path.empty()) return tune(comm, options);
-      return measure_all(comm, options, &reporter);
+      return measure_and_report(comm, options);
     } catch (const std::exception& e) {
-      reporter.fail(e.what());
       // The others wait for this rank: let them know at once, not at the deadline.
       comm.abort(e.what());
       std::fprintf(stderr, "tutti-perf: rank %u: %s\n", comm.rank(), e.what());

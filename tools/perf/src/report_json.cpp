@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 namespace perf {
 namespace {
@@ -55,20 +56,32 @@ Json row_json(const Row& row, const Setting& setting) {
 
 }  // namespace
 
-std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows,
-                        const std::vector<Rail>& rails, uint64_t wrong, double average_bus_bandwidth,
-                        const std::string& error) {
+Json report_head(const std::vector<std::string>& command, const Setting& setting) {
   Json json;
   json["program"] = "tutti-perf";
   json["version"] = tutti_version();
   json["abi"] = {{"major", TUTTI_ABI_MAJOR}, {"minor", TUTTI_ABI_MINOR}};
-  json["command"] = options.command;
+  json["command"] = command;
   json["environment"] = environment_json();
   json["nranks"] = setting.nranks;
   json["transports"] = setting.transports;
   json["ranks"] = Json::array();
   for (const RankIdentity& rank : setting.ranks)
     json["ranks"].push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"host", rank.host}});
+  return json;
+}
+
+std::string finished(Json json, uint64_t wrong, const std::string& error) {
+  json["wrong"] = wrong;
+  json["complete"] = error.empty();
+  if (!error.empty()) json["error"] = error;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows,
+                        const std::vector<Rail>& rails, uint64_t wrong, double average_bus_bandwidth,
+                        const std::string& error) {
+  Json json = report_head(options.command, setting);
   json["config"] = {{"min_bytes", options.least_bytes},
                     {"max_bytes", options.most_bytes},
                     {"iterations", options.iterations},
@@ -98,11 +111,8 @@ std::string report_json(const Options& options, const Setting& setting, const st
                              {"rail", r.name},
                              {"sent_bytes", r.sent_bytes},
                              {"received_bytes", r.received_bytes}});
-  json["wrong"] = wrong;
   json["average_busbw_GBps"] = average_bus_bandwidth;
-  json["complete"] = error.empty();
-  if (!error.empty()) json["error"] = error;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return finished(std::move(json), wrong, error);
 }
 
 }  // namespace perf

@@ -3,6 +3,7 @@
 // Everything that was measured, as one JSON object.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,11 @@
 
 namespace perf {
 
-// "complete" is false when the run ended early; `error` then says why.
+// How every report begins: the program, its command and settings, the ranks.
+nlohmann::ordered_json report_head(const std::vector<std::string>& command, const Setting& setting);
+// How every report ends, as text. "complete" is false when the run ended early; `error` then says why.
+std::string finished(nlohmann::ordered_json json, uint64_t wrong, const std::string& error);
+
 std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows,
                         const std::vector<Rail>& rails, uint64_t wrong, double average_bus_bandwidth,
                         const std::string& error);

@@ -40,20 +40,29 @@ std::string fit_number(double value, int width) {
   return fmt::format("{:.{}e}", value, width >= 7 ? 1 : 0);
 }
 
-void print_setting(const Options& options, const Setting& setting) {
+void print_command(const Options& options) {
   print("# tutti-perf {}\n#", tutti_version());
   for (const std::string& word : options.command) print(" {}", word);
-  print("\n# nRanks {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} validation: {}\n",
-        setting.nranks, options.least_bytes, options.most_bytes,
-        options.step_factor ? options.step_factor : options.step_bytes, options.step_factor ? "factor" : "bytes",
-        options.warm_up, options.iterations, options.checks);
-  print("# memory: {}  time: {}  transports: {}\n#\n# Using ranks\n",
+  print("\n");
+}
+
+void print_ranks(const Setting& setting, bool threads) {
+  print("#\n# Using ranks\n");
+  for (const RankIdentity& rank : setting.ranks)
+    print("#  Rank {:3} Pid {:7} on {}{}\n", rank.rank, rank.pid, rank.host, threads ? " (a thread)" : "");
+}
+
+void print_setting(const Options& options, const Setting& setting) {
+  print_command(options);
+  print("# nRanks {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} validation: {}\n", setting.nranks,
+        options.least_bytes, options.most_bytes, options.step_factor ? options.step_factor : options.step_bytes,
+        options.step_factor ? "factor" : "bytes", options.warm_up, options.iterations, options.checks);
+  print("# memory: {}  time: {}  transports: {}\n",
         !options.device.empty() ? "device " + options.device + (options.registered ? ", registered" : "")
         : options.registered    ? "registered"
                                 : "ordinary",
         report_name(options.report), setting.transports.empty() ? "none" : setting.transports);
-  for (const RankIdentity& rank : setting.ranks)
-    print("#  Rank {:3} Pid {:7} on {}{}\n", rank.rank, rank.pid, rank.host, options.threads ? " (a thread)" : "");
+  print_ranks(setting, options.threads > 0);
   if (setting.baseline) {
     const Baseline& b = *setting.baseline;
     print(
@@ -125,9 +134,9 @@ void print_traffic(const std::vector<tutti_link_traffic>& rows) {
     print("# Rank 0's bytes       : {}: {} sent, {} received\n", carrier, bytes.first, bytes.second);
 }
 
-void print_end(uint64_t wrong, double average_bus_bandwidth) {
+void print_end(uint64_t wrong, std::optional<double> average_bus_bandwidth) {
   print("# Out of bounds values : {} {}\n", wrong, wrong ? "FAILED" : "OK");
-  print("# Avg bus bandwidth    : {:g}\n", average_bus_bandwidth);
+  if (average_bus_bandwidth) print("# Avg bus bandwidth    : {:g}\n", *average_bus_bandwidth);
   if (const Footprint mine = footprint(); mine.descriptors > 0)
     print("# Rank 0's process     : {} descriptors open of {} (ulimit -n), {:.1f} MiB at most\n", mine.descriptors,
           mine.most_descriptors, mine.peak_mib);

@@ -5,8 +5,6 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +17,9 @@
 
 #include "measure.hpp"
 #include "memory.hpp"
+#include "output_file.hpp"
 #include "print.hpp"
+#include "timing.hpp"
 
 namespace perf {
 namespace {
@@ -45,11 +45,6 @@ struct Point {
   }
   double ratio() const { return us.at(chosen) / us.at(winner()); }
 };
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
-}
 
 std::string topology_text(const tutti::Communicator& comm) {
   std::string text;
@@ -160,7 +155,6 @@ class Tuner {
   }
 
   Point measure(const Collective& collective, uint64_t count, std::vector<Contestant>& contestants) const {
-    using Clock = std::chrono::steady_clock;
     std::vector<Contestant*> serving;
     for (Contestant& contestant : contestants) {
       const Call call = call_on(contestant.comm, count);
@@ -175,8 +169,7 @@ class Tuner {
         comm_.barrier();
         const auto start = Clock::now();
         for (uint32_t i = 0; i < options_.iterations; ++i) run(collective, call);
-        const std::chrono::duration<double, std::micro> time = Clock::now() - start;
-        contestant->round_us.push_back(time.count() / options_.iterations);
+        contestant->round_us.push_back(microseconds(Clock::now() - start) / options_.iterations);
       }
     Point point;
     point.collective = &collective;
@@ -262,12 +255,7 @@ int tune(const tutti::Communicator& comm, const Options& options) {
                        "--tune: no size is large enough for an element of each block: use a larger -e");
   if (!speaks) return 0;
   print_end(options, points);
-  std::ofstream file(options.tune_path);
-  file << tuning_file(options, topology, points);
-  file.close();
-  if (file) return 0;
-  std::fprintf(stderr, "tutti-perf: cannot write %s: %s\n", options.tune_path.c_str(), std::strerror(errno));
-  return 1;
+  return write_file(options.tune_path, tuning_file(options, topology, points)) ? 0 : 1;
 }
 
 }  // namespace perf

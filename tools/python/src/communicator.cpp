@@ -296,6 +296,9 @@ constexpr const char* gradients_help =
     "                    rank 0 marked them in the first\n"
     "bucket_bytes        most bytes of a bucket; 0: 25 MiB\n"
     "first_bucket_bytes  of the first one of each type; 0: 1 MiB\n"
+    "order               of the contributions in a sum: \"free\", \"canonical\" or \"exact\"; None: the "
+    "communicator's\n"
+    "algorithms          that may carry out the all_reduce of a bucket, \"ring\"; None: the communicator's\n"
     "timeout             seconds, of each operation; None: the communicator's\n"
     "stream              the handle of a stream, for device memory\n\n"
     "Raises TypeError, ValueError or InvalidArgument for wrong arguments, and Mismatch where ranks differ.";
@@ -384,15 +387,16 @@ void add_membership(py::class_<Communicator, Calls>& type) {
           "gradients",
           [](const Communicator& c, const py::object& tensors, std::string op, std::string wire, bool feedback,
              bool thread, bool declared_order, const Number& bucket_bytes, const Number& first_bucket_bytes,
-             std::optional<double> timeout, uintptr_t stream) {
+             std::optional<std::string> order, std::optional<std::string> algorithms, std::optional<double> timeout,
+             uintptr_t stream) {
             return std::make_unique<Gradients>(
                 c, tensors,
                 GradientSettings{std::move(op), std::move(wire), feedback, thread, declared_order, bucket_bytes,
-                                 first_bucket_bytes, timeout, stream});
+                                 first_bucket_bytes, std::move(order), std::move(algorithms), timeout, stream});
           },
           "tensors"_a, py::kw_only(), "op"_a = "avg", "wire"_a = "plain", "feedback"_a = false, "thread"_a = false,
-          "declared_order"_a = false, "bucket_bytes"_a = 0, "first_bucket_bytes"_a = 0, "timeout"_a = py::none(),
-          "stream"_a = 0, gradients_help)
+          "declared_order"_a = false, "bucket_bytes"_a = 0, "first_bucket_bytes"_a = 0, "order"_a = py::none(),
+          "algorithms"_a = py::none(), "timeout"_a = py::none(), "stream"_a = 0, gradients_help)
       .def(
           "close", [](const Communicator& c) { c.state->close(); },
           "Ends the communicator when all ranks have come to it; collective. Requests end. Raises what has gone wrong "

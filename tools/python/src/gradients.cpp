@@ -81,6 +81,11 @@ Gradients::Gradients(const Calls& communicator, const py::object& tensors, const
                           {"float16", TUTTI_WIRE_FLOAT16},
                           {"bfloat16", TUTTI_WIRE_BFLOAT16},
                           {"float8", TUTTI_WIRE_FLOAT8}});
+  if (settings.order)
+    config.order =
+        value_of("order", *settings.order,
+                 {{"free", TUTTI_ORDER_FREE}, {"canonical", TUTTI_ORDER_CANONICAL}, {"exact", TUTTI_ORDER_EXACT}});
+  config.algorithms = settings.algorithms ? settings.algorithms->c_str() : nullptr;
   config.timeout_ns = nanoseconds("gradients: timeout", settings.timeout);
   config.stream = reinterpret_cast<void*>(stream_);
   config.error = error.data();

@@ -21,6 +21,7 @@ struct GradientSettings {
   std::string op, wire;
   bool feedback = false, thread = false, declared_order = false;
   Number bucket_bytes, first_bucket_bytes;
+  std::optional<std::string> order, algorithms;
   std::optional<double> timeout;
   uintptr_t stream = 0;
 };

@@ -147,6 +147,10 @@ class Errors(unittest.TestCase):
             for wrong, settings, error, text in (
                     ([(3, "float32")], {"op": "max"}, ValueError, 'op is "max": expected "avg", "sum"'),
                     ([(3, "float32")], {"wire": "f8"}, ValueError, 'wire is "f8": expected "plain", "float16"'),
+                    ([(3, "float32")], {"order": "fast"}, ValueError, 'order is "fast": expected "free", "canonical"'),
+                    ([(3, "float32")], {"order": "canonical", "wire": "float16"}, tutti.InvalidArgument,
+                     "config.order goes with TUTTI_WIRE_PLAIN"),
+                    ([(3, "float32")], {"order": ("free", "canonical")[comm.rank]}, tutti.Mismatch, "order is 1 on rank 0"),
                     ([(3, "float31")], {}, ValueError, 'no data type "float31"'),
                     ([(3,)], {}, ValueError, r"tensors\[0\] is \(3,\): expected an array, or a pair"),
                     ([3], {}, TypeError, r"tensors\[0\]"),
@@ -210,6 +214,7 @@ class Ends(unittest.TestCase):
         def rank(comm):
             kept.append(comm.gradients([(1, "float32")]))
             kept[-1].ready(0, floats([1]))
+            comm.barrier()  # the end of a rank is heard in the others' calls
 
         tutti.run_threads(2, rank)
         self.assertTrue(all(one.closed for one in kept))
@@ -225,7 +230,7 @@ class Ends(unittest.TestCase):
                                   text=True, timeout=100, **how)
 
     def test_a_program_that_closes_nothing(self):
-        for script in ("", "gradients.ready(0, data); gradients.wait()", "gradients.ready(0, data)"):
+        for script in ("", "gradients.ready(0, data); gradients.wait()", "gradients.ready(0, data); comm.barrier()"):
             done = self.run_script(script)
             self.assertEqual((done.returncode, done.stderr), (0, ""), script)
 

@@ -95,7 +95,8 @@ std::string difference(const Communicator& comm, const Declaration& mine, uint32
   const auto text = [&](const std::vector<uint64_t>& of) {
     return fmt::format("{} of {}", of[2 * at], dtype_name(static_cast<uint32_t>(of[2 * at + 1])));
   };
-  return fmt::format("; tensor {} has {} on rank 0 and {} on rank {}", at, text(first), text(second), other);
+  return fmt::format("; tensor {} has {} on rank 0 and {} on rank {}", mine.tensors[at].name, text(first), text(second),
+                     other);
 }
 
 }  // namespace

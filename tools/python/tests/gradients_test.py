@@ -160,7 +160,7 @@ class Errors(unittest.TestCase):
                     ([], {}, tutti.InvalidArgument, "no tensor is declared"),
                     ([(3, "float64")], {"wire": "float16"}, tutti.InvalidArgument, "wire formats are for float32"),
                     ({"w": (3 + comm.rank, "float32")}, {}, tutti.Mismatch,
-                     "tensor 0 has 3 of float32 on rank 0 and 4 of float32 on rank 1")):
+                     r'tensor 0 \("w"\) has 3 of float32 on rank 0 and 4 of float32 on rank 1')):
                 with self.assertRaisesRegex(error, text):
                     comm.gradients(wrong, **settings)
             comm.barrier()

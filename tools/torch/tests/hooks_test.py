@@ -111,11 +111,11 @@ def mistakes(rank):
         tutti.torch.gradients(nn.ReLU())
     with test.assertRaisesRegex(ValueError, 'wire is "float7"'):
         tutti.torch.gradients(nn.Linear(2, 2), wire="float7")
-    with test.assertRaisesRegex(tutti.Mismatch, f"tensor 1 has 4 of float32 on rank 0 and 6 of float32 on rank 1"):
+    with test.assertRaisesRegex(tutti.Mismatch, r'tensor 0 \("bias"\) has 2 of float32 on rank 0 and 3 of float32 on rank 1'):
         tutti.torch.gradients(nn.Linear(2, 2 + rank))
     model = nn.Linear(2, 2)
     with tutti.torch.gradients(model) as gradients:
-        with test.assertRaisesRegex(tutti.InvalidUsage, "no tensor was marked|was marked ready already"):
+        with test.assertRaisesRegex(tutti.InvalidUsage, r'tensor 0 \("bias"\) was marked ready already'):
             model(torch.ones(1, 2)).sum().backward()
             model(torch.ones(1, 2)).sum().backward()
         gradients.wait()

@@ -27,6 +27,12 @@ uint32_t value_of(const char* setting, const std::string& given, Names names) {
   throw py::value_error(std::string("gradients: ") + setting + " is \"" + given + "\": expected " + known);
 }
 
+// Lets other threads of the interpreter go on for a moment.
+void let_others_go_on() {
+  const py::gil_scoped_release unlocked;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 constexpr const char* set_help =
     "The tensors of a training step, summed over the ranks in buckets while the backward pass goes on\n"
     "(Communicator.gradients). In each step every tensor is marked once, in any order: ready or unused. A bucket "
@@ -110,6 +116,7 @@ Gradients::Gradients(const Calls& communicator, const py::object& tensors, const
 }
 
 Gradients::~Gradients() {
+  while (is_used() && !state_->is_forked()) let_others_go_on();  // its communicator is being closed by another thread
   try {
     close();
   } catch (py::error_already_set& problem) {  // Python says it as that of any destructor
@@ -251,10 +258,7 @@ void Gradients::close() {
   }
   {
     const User user(*this);
-    while (aborting_ > 0) {
-      const py::gil_scoped_release unlocked;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    while (aborting_ > 0) let_others_go_on();
     std::erase(state_->gradients, this);
     tutti_gradients* const handle = std::exchange(handle_, nullptr);
     const Signals signals;

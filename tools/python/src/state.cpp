@@ -137,7 +137,7 @@ void State::close() {
       comm_ = nullptr;
       return warn_child("Communicator.close", name_);
     }
-    for (Gradients* one : std::vector(gradients)) one->close();
+    while (!gradients.empty()) gradients.front()->close();
     const User user(*this);
     tutti_comm* const comm = std::exchange(comm_, nullptr);
     {

@@ -174,6 +174,9 @@ struct Proof {
   // below their count, the lower half the left operand, rounded at each node, and FINAL where its last node is reduced
   // (in an exclusive scan at a copy of that). All such schedules give the same bits.
   bool canonical = false;
+  // Each result is reduced by one step, which is FINAL, from the contributions themselves, and is only moved from there
+  // on: nothing is rounded in between. A result of one contribution is that, copied.
+  bool flat = false;
   uint64_t steps = 0;  // of all ranks
   uint64_t messages = 0;
   uint64_t rounds = 0;  // longest chain of dependent messages

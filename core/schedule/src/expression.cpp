@@ -86,7 +86,8 @@ Expressions::Id Expressions::cons(std::span<const Id> operands) {
   const auto first = uint32_t(operands_.size());
   operands_.insert(operands_.end(), operands.begin(), operands.end());
   reductions_.push_back({first, uint32_t(operands.size()), leaves_ + index, sum.chunk, sum.low, sum.high,
-                         sum.contributors, sum.twice, sum.in_order, sum.others});
+                         sum.contributors, sum.twice, sum.in_order, sum.others,
+                         std::ranges::all_of(operands, [this](Id operand) { return is_leaf(operand); })});
   return leaves_ + index;
 }
 

@@ -36,6 +36,8 @@ class Expressions {
   bool in_rank_order(Id id) const { return is_leaf(id) || reductions_[id - leaves_].in_order; }
   // Is it the canonical tree (Proof::canonical) over `count` ranks from `first` on?
   bool is_canonical(Id id, uint32_t first, uint32_t count) const;
+  // Is it an input, or one reduction of inputs alone?
+  bool is_flat(Id id) const { return is_leaf(id) || reductions_[id - leaves_].flat; }
   // The chunk of IN that its leftmost operand is.
   uint32_t first_chunk(Id id) const { return summary(id).chunk; }
   // Does it hold chunk `chunk` of each of the first `ranks` ranks exactly once, and nothing else?
@@ -54,7 +56,8 @@ class Expressions {
     uint32_t contributors;  // how many different ranks
     uint32_t twice;         // a rank that contributes more than once, or none
     bool in_order;
-    bool others = false;  // mixed: chunk is one of several
+    bool others;  // mixed: chunk is one of several
+    bool flat;
   };
   struct Summary {
     uint32_t chunk, low, high, contributors, twice;

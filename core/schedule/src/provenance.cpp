@@ -190,6 +190,7 @@ class SymbolicExecution {
       scaling_ = {Fault::scaling, fmt::format("rank {}: no step that had a part in out[{}] is FINAL", rank, chunk)};
     if (!expressions_.in_rank_order(value.id)) trees_.rank_order = false;
     check_canonical(wanted, ranks, value);
+    if (!expressions_.is_flat(value.id) || (ranks > 1 && value.finished_by_copy)) trees_.flat = false;
     if (is_scan(problem_.collective)) return {};  // each rank has a result of its own
     Expressions::Id& first = first_tree[wanted];
     if (first == Expressions::none) first = expressions_.canonical(value.id);

@@ -12,6 +12,7 @@ struct Trees {
   bool same = true;
   bool rank_order = true;
   bool canonical = true;  // Proof::canonical
+  bool flat = true;       // Proof::flat
 };
 
 // Requires a graph that ran, and that has no races, so that one order of execution stands for all. Finds

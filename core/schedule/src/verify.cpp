@@ -51,6 +51,7 @@ Finding prove(const Problem& problem, const std::vector<Schedule>& schedules, Pr
   proof->same_tree = trees.same;
   proof->rank_order = trees.rank_order;
   proof->canonical = is_reducing(problem.collective) && trees.canonical;
+  proof->flat = is_reducing(problem.collective) && trees.flat;
   count_resources(graph, schedules, proof);
   return {};
 }
@@ -185,6 +186,7 @@ Proof verify_algorithm(const tutti_algorithm& algorithm, Problem problem) {
     whole.same_tree = whole.same_tree && proof.same_tree;
     whole.rank_order = whole.rank_order && proof.rank_order;
     whole.canonical = whole.canonical && proof.canonical;
+    whole.flat = whole.flat && proof.flat;
     whole.steps = std::max(whole.steps, proof.steps);
     whole.rounds = std::max(whole.rounds, proof.rounds);
     whole.scratch_chunks = std::max(whole.scratch_chunks, proof.scratch_chunks);

@@ -176,6 +176,47 @@ TEST(Verify, CanonicalTreesAreFinalWhereTheyAreReduced) {
   EXPECT_FALSE(check(c).canonical);
 }
 
+// One step reduces the contributions themselves, in whatever order, and is FINAL.
+TEST(Verify, FlatTrees) {
+  EXPECT_TRUE(check(direct_all_reduce(4)).flat);
+  EXPECT_TRUE(check(ring_all_reduce(1)).flat) << "a copy";
+  EXPECT_TRUE(check(ring_all_reduce(2)).flat) << "one RECV_REDUCE";
+  for (const uint32_t n : {3u, 4u}) EXPECT_FALSE(check(ring_all_reduce(n)).flat);
+  EXPECT_TRUE(check(line_reduce(2, 0)).flat);
+  EXPECT_FALSE(check(line_reduce(3, 0)).flat);
+  EXPECT_FALSE(check(line_broadcast(3, 0)).flat) << "it reduces nothing";
+  Case c = direct_all_reduce(4);
+  std::swap(c.schedules[1].lanes[0].back().sources[1], c.schedules[1].lanes[0].back().sources[3]);
+  EXPECT_FALSE(check(c).same_tree);
+  EXPECT_TRUE(check(c).flat) << "whatever the order";
+}
+
+TEST(Verify, FlatTreesAreReducedOnce) {
+  Case c = direct_all_reduce(4);
+  auto& lane = c.schedules[2].lanes[0];
+  const std::vector<tutti_span> values = lane.back().sources;
+  lane.back() = reduce(scratch(3), {values[0], values[1]});  // rank 2's own value is the third
+  lane.push_back(reduce(out(0), {scratch(3), values[2], values[3]}, TUTTI_STEP_LOAD | TUTTI_STEP_FINAL));
+  c.schedules[2].scratch.push_back({0, 0});
+  ASSERT_TRUE(check(c).ok()) << check(c).error;
+  EXPECT_TRUE(check(c).rank_order);
+  EXPECT_FALSE(check(c).flat) << "a part was rounded before";
+  lane.back().sources.push_back(values[1]);
+  ++lane.back().op.sources;
+  EXPECT_EQ(check(c).fault, Fault::wrong_result);
+}
+
+// The divisor of an average belongs to the one rounding.
+TEST(Verify, FlatTreesAreFinalWhereTheyAreReduced) {
+  Case c = direct_all_reduce(3);
+  auto& lane = c.schedules[1].lanes[0];
+  lane.back().op.flags &= ~uint32_t{TUTTI_STEP_FINAL};
+  lane.back().op.dst = scratch(0);
+  lane.push_back(copy(out(0), scratch(0), TUTTI_STEP_FINAL));
+  ASSERT_TRUE(check(c).ok()) << check(c).error;
+  EXPECT_FALSE(check(c).flat);
+}
+
 TEST(Verify, IncomingLeftDecidesTheOrder) {
   Case c = line_reduce(2, 1);  // rank 1 is the root, and what comes is rank 0's
   EXPECT_FALSE(check(c).rank_order);

@@ -27,5 +27,6 @@ extern const tutti_algorithm swing;
 extern const tutti_algorithm canonical_direct;
 extern const tutti_algorithm canonical_doubling;
 extern const tutti_algorithm canonical_halving;
+extern const tutti_algorithm flat;
 
 }  // namespace tutti::algorithms

@@ -13,4 +13,5 @@ TUTTI_PLUGIN(algorithms, "algorithms", "0.1.0", "Tutti", "Apache-2.0",
              {TUTTI_ALGORITHM_ID, &pairwise}, {TUTTI_ALGORITHM_ID, &chain}, {TUTTI_ALGORITHM_ID, &hillis_steele},
              {TUTTI_ALGORITHM_ID, &exclusive_doubling}, {TUTTI_ALGORITHM_ID, &pat}, {TUTTI_ALGORITHM_ID, &neighbour},
              {TUTTI_ALGORITHM_ID, &swing}, {TUTTI_ALGORITHM_ID, &canonical_direct},
-             {TUTTI_ALGORITHM_ID, &canonical_doubling}, {TUTTI_ALGORITHM_ID, &canonical_halving});
+             {TUTTI_ALGORITHM_ID, &canonical_doubling}, {TUTTI_ALGORITHM_ID, &canonical_halving},
+             {TUTTI_ALGORITHM_ID, &flat});

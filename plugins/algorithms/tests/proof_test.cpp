@@ -67,6 +67,7 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
                               << proof.error;
       ASSERT_TRUE(proof.same_tree || offer.collective != TUTTI_ALL_REDUCE) << "n " << n;
       ASSERT_TRUE(proof.canonical || !offer_name(offer).starts_with("canonical")) << "n " << n << ", root " << root;
+      ASSERT_TRUE(proof.flat || !offer_name(offer).starts_with("flat")) << "n " << n << ", root " << root;
       Schedule own;
       std::string error;
       ASSERT_EQ(build_schedule(*offer.algorithm, make_query(problem, n - 1), &own, &error), TUTTI_OK) << error;
@@ -177,6 +178,39 @@ TEST(Claims, CanonicalOrder) {
     for (const char* other : {"ring", "direct", "double_tree", "halving"})
       EXPECT_FALSE(prove(other, TUTTI_ALL_REDUCE, n).canonical) << other << " " << n;
     EXPECT_FALSE(prove("hillis_steele", TUTTI_SCAN, n).canonical);
+  }
+}
+
+// Proofs has `flat`. Two ranks have only one way to reduce, but for a copy behind it.
+TEST(Claims, FlatReductions) {
+  for (const uint32_t n : {3u, 5u, 8u, 13u, 32u}) {
+    EXPECT_TRUE(prove("direct", TUTTI_ALL_REDUCE, n).flat);
+    for (const uint32_t collective : {TUTTI_REDUCE, TUTTI_REDUCE_SCATTER})
+      EXPECT_FALSE(prove("direct", collective, n).flat) << "along a chain";
+    for (const char* other : {"ring", "tree", "doubling", "canonical_direct", "canonical_halving"})
+      EXPECT_FALSE(prove(other, TUTTI_ALL_REDUCE, n).flat) << other << " " << n;
+    EXPECT_FALSE(prove("chain", TUTTI_SCAN, n).flat);
+    EXPECT_FALSE(prove("direct", TUTTI_ALL_GATHER, n).flat);
+  }
+  for (const char* any : {"ring", "direct", "halving", "flat"})
+    EXPECT_TRUE(prove(any, TUTTI_ALL_REDUCE, 2).flat) << any;
+}
+
+// The bytes of a ring in two rounds. Small blocks of a reduce go to the root as a whole.
+TEST(Claims, FlatRoundsAndBytes) {
+  for (const uint32_t n : {2u, 3u, 8u, 33u}) {
+    const Proof all_reduce = prove("flat", TUTTI_ALL_REDUCE, n);
+    EXPECT_EQ(all_reduce.rounds, 2u) << n;
+    EXPECT_NEAR(all_reduce.bytes_sent, all_reduce.bytes_lower_bound, 1e-9) << n;
+    EXPECT_EQ(prove("flat", TUTTI_REDUCE_SCATTER, n).rounds, 1u) << n;
+    Problem problem{.collective = TUTTI_REDUCE, .nranks = n, .root = n - 1, .block_bytes = 16 << 10};
+    for (; problem.root > 0; --problem.root) {
+      const Proof small = verify_algorithm(*find_algorithm("flat"), problem);
+      ASSERT_TRUE(small.ok()) << small.error;
+      EXPECT_TRUE(small.flat);
+      EXPECT_EQ(small.messages, n - 1) << n;
+    }
+    EXPECT_EQ(prove("flat", TUTTI_REDUCE, n).messages, uint64_t{n} * (n - 1) + n - 1) << n;
   }
 }
 

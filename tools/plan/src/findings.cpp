@@ -111,6 +111,7 @@ std::string findings(const Problem& problem, const std::vector<Schedule>& schedu
   if (!all_know_blocks(problem.collective)) text += "Each rank knows the size of every block that it touches.\n";
   if (is_reducing(problem.collective) && !is_scan(problem.collective)) text += tree_text(proof) + "\n";
   if (proof.canonical) text += "Each tree is the canonical one: it serves TUTTI_ORDER=canonical.\n";
+  if (proof.flat) text += "Each result is reduced in one step (flat): it serves exact sums, TUTTI_ORDER=exact.\n";
   text += bytes_text(proof) + "\n";
   if (!problem.hosts.empty()) text += hosts_text(problem, schedules) + "\n";
   text += fmt::format("At most {} in flight from one rank to another.\n", count(proof.most_in_flight, "message"));

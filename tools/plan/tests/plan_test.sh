@@ -113,6 +113,11 @@ done
 for request in "all_reduce ring" "scan chain"; do
   "$plan" verify $request -n 6 | grep -q TUTTI_ORDER && { echo "$request is said to have the canonical order"; failures=$((failures + 1)); }
 done
+for collective in reduce all_reduce reduce_scatter reduce_scatter_v scan exclusive_scan; do
+  expect 0 "in one step (flat): it serves exact sums" verify $collective flat -n 6
+done
+expect 0 "in one step (flat)" verify all_reduce direct -n 6
+"$plan" verify all_reduce canonical_direct -n 6 | grep -q "(flat)" && { echo "canonical_direct is said to be flat"; failures=$((failures + 1)); }
 expect 0 "^exclusive_scan  *exclusive_doubling  *9 " verify exscan all -n 1..9
 expect 0 "^barrier  *tree " verify all all --hosts 2,3
 expect 0 "^ring  *around a ring" algorithms

@@ -125,6 +125,7 @@ void add_schedules(py::module_& module) {
       .def_readonly("same_tree", &Proof::same_tree, "All ranks reduce each chunk in one order.")
       .def_readonly("rank_order", &Proof::rank_order, "Operands come in the order of ranks.")
       .def_readonly("canonical", &Proof::canonical, "Results are reduced by the canonical tree (TUTTI_ORDER).")
+      .def_readonly("flat", &Proof::flat, "Each result is reduced in one step: serves exact sums (TUTTI_ORDER).")
       .def_readonly("steps", &Proof::steps, "The steps of all ranks.")
       .def_readonly("messages", &Proof::messages, "The messages of all ranks.")
       .def_readonly("rounds", &Proof::rounds, "The longest chain of messages.")

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/codec.hpp"
 
-#include <tutti/gradients.h>
-
 namespace tutti::core {
-
-static_assert(is_in_blocks(TUTTI_WIRE_FLOAT8) && !is_in_blocks(TUTTI_WIRE_FLOAT16) &&
-              !is_in_blocks(TUTTI_WIRE_BFLOAT16));
 
 Codec::Codec(uint32_t wire, const KernelTable& kernels)
     : wire_(wire),

@@ -282,9 +282,10 @@ std::optional<Call> FlightRecorder::call(uint64_t sequence) const {
   if (std::atomic_ref(o.number).load(std::memory_order_acquire) != sequence + 1) return std::nullopt;
   OpName name;
   for (size_t i = 0; i < name.size(); ++i) name[i] = get(op_names_[sequence % TUTTI_FLIGHT_OPERATIONS][i]);
-  return Call{sequence,          get(o.count), get(o.plan),
-              get(o.collective), get(o.dtype), get(o.op),
-              get(o.root),       get(o.order), std::bit_cast<decltype(Call::op_name_text)>(name)};
+  const uint32_t order = get(o.order);
+  return Call{
+      sequence,  get(o.count), get(o.plan), get(o.collective), get(o.dtype),
+      get(o.op), get(o.root),  order & 15u, order >> 4,        std::bit_cast<decltype(Call::op_name_text)>(name)};
 }
 
 // Since the last sign that this rank was inside: a call's begin or end, or a wait that looked around.

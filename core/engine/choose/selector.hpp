@@ -120,8 +120,8 @@ class Selector {
   std::shared_ptr<const Tuning> tuning_;
   std::string misfit_;  // why tuning_ does not serve
   // The algorithms, best first: by collective, root, smallest count of a power-of-two size class and size of an
-  // element; host or device; the shape's order; in rank order or not.
-  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, Order, bool>, std::vector<Candidate>> judged_;
+  // element; host or device; the shape's order; flat or not; in rank order or not.
+  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, Order, bool, bool>, std::vector<Candidate>> judged_;
 };
 
 }  // namespace tutti::core

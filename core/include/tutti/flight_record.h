@@ -137,7 +137,7 @@ typedef struct tutti_flight_operation {
   uint32_t root;
   uint16_t service;
   uint8_t in_place;
-  uint8_t order; /* of a reduction: TUTTI_ORDER_CANONICAL, TUTTI_ORDER_EXACT; else 0 */
+  uint8_t order; /* of a reduction: TUTTI_ORDER_CANONICAL, TUTTI_ORDER_EXACT; else 0. In the upper 4 bits TUTTI_WIRE_* */
   int32_t status; /* when complete */
   uint64_t plan;  /* hash of how it is carried out, equal on all ranks */
   uint64_t slices; /* in which it is carried out; 0: not known */

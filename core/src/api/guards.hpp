@@ -43,7 +43,9 @@ Options checked(const char* call, const Options* options, uint32_t flags = 0) {
 }
 
 // The options of a call with a request, in full.
-inline tutti_options checked_call(const char* call, const tutti_options* options, tutti_request** request) {
+// `moves_float32`: check_wire looks at options.wire.
+inline tutti_options checked_call(const char* call, const tutti_options* options, tutti_request** request,
+                                  bool moves_float32 = false) {
   const tutti_options known = checked(call, options, TUTTI_PERSISTENT);
   if (known.flags & TUTTI_PERSISTENT && !request)
     invalid(
@@ -53,7 +55,9 @@ inline tutti_options checked_call(const char* call, const tutti_options* options
   if (known.algorithms || known.tag)
     throw Failure(TUTTI_NOT_SUPPORTED,
                   fmt::format("{}: options.algorithms and options.tag are not served: expected NULL and 0", call));
-  if (known.reserved) invalid(fmt::format("{}: options.reserved is {}, expected 0", call, known.reserved));
+  if (known.wire && !moves_float32)
+    invalid(fmt::format("{}: options.wire is {}, but wire formats are of collectives that move float32: expected 0",
+                        call, known.wire));
   return known;
 }
 

@@ -449,6 +449,27 @@ TEST(Wire, OtherAlgorithmsAreRefused) {
             {.algorithms = "all_reduce:ring"});
 }
 
+// Two ranks of direct reduce the message as it comes, whose fragments know no blocks; three reduce whole messages.
+TEST(Wire, BlocksAreNotCutByFragments) {
+  for (const uint32_t n : {2u, 3u})
+    run_ranks(n,
+              [&](Communicator& comm) {
+                const Numbers in = numbers_of(comm.rank(), 300'000);
+                Numbers out(in.size());
+                comm.all_reduce(in, out, Op::sum, {.wire = Wire::float16});
+                EXPECT_TRUE(same_bits(out, reduced(Wire::float16, Op::sum, n, 0, in.size())));
+                const Failed failed = failure_of([&] { comm.all_reduce(in, out, Op::sum, {.wire = Wire::float8}); });
+                if (n == 3) {
+                  EXPECT_TRUE(same_bits(out, reduced(Wire::float8, Op::sum, n, 0, in.size()))) << failed.text;
+                } else {
+                  EXPECT_EQ(failed.status, TUTTI_NOT_SUPPORTED);
+                  for (const char* part : {"direct", "cut the blocks of float8", "options.wire"})
+                    EXPECT_NE(failed.text.find(part), std::string::npos) << part << ": " << failed.text;
+                }
+              },
+              {.algorithms = "all_reduce:direct"});
+}
+
 // ---- Ranks that differ.
 
 TEST(Wire, RanksThatDifferAreToldSo) {

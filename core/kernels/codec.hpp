@@ -52,4 +52,8 @@ class Codec {
 // nullptr: not defined.
 ReduceFunction find_code_reduction(uint32_t wire, uint32_t op);
 
+// sum = the sources of `codes` added in float32, in their order, and divided by its divisor: no more is rounded. Nothing
+// else of `codes` is looked at.
+void sum_codes(uint32_t wire, const Reduction& codes, std::span<float> sum);
+
 }  // namespace tutti::core

@@ -67,6 +67,17 @@ bool cuts_units(const Schedule& schedule) {
   });
 }
 
+// Is OUT written by reductions alone, and only for the application?
+bool keeps_sums(const Schedule& schedule) {
+  const auto keeps = [](const Step& step) {
+    const auto is_out = [](const tutti_span& span) { return span.chunks && span.buffer == TUTTI_BUFFER_OUT; };
+    return (step.op.kind == TUTTI_STEP_REDUCE || !is_out(step.op.dst)) && !is_out(step.op.src) &&
+           std::ranges::none_of(step.sources, is_out);
+  };
+  return std::ranges::all_of(schedule.lanes,
+                             [&](const std::vector<Step>& lane) { return std::ranges::all_of(lane, keeps); });
+}
+
 // The cost of one rank's schedule by itself: latency and bytes of its messages, all in a row.
 double own_cost(const Schedule& schedule, const tutti_query& query, uint64_t block_bytes, const CostModel& model) {
   double seconds = 0;
@@ -283,6 +294,10 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, const Shape& shape, 
   }
   if (is_in_blocks(shape.wire) && std::ranges::any_of(schedules, cuts_units)) {
     candidate.reason = "it reduces messages while they arrive, which would cut the blocks of float8 (options.wire)";
+    return candidate;
+  }
+  if (shape.keeps_sums() && !std::ranges::all_of(schedules, keeps_sums)) {
+    candidate.reason = "its results are more than the sums of one step, which stay float32 (options.wire)";
     return candidate;
   }
   const std::vector<Schedule> sample = sampled(*algorithm, problem);

@@ -35,6 +35,10 @@ struct Shape {
   // Only schedules that reduce the contributions in one step and then move the result serve it: minima and maxima of
   // codes do not round.
   bool must_be_flat() const { return wire && (op == TUTTI_SUM || op == TUTTI_AVG); }
+  // The sums that each rank gets for itself alone stay float32.
+  bool keeps_sums() const {
+    return must_be_flat() && (collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_REDUCE_SCATTER_V);
+  }
   bool operator==(const Shape&) const = default;
 };
 

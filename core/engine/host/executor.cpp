@@ -192,7 +192,7 @@ bool Execution::advance() {
     LaneRun& run = *runs_[lane];
     if (run.head != run.end && !advance_lane(lane, run)) all = false;
   }
-  if (all && plan_->shape.wire) decode();
+  if (all && plan_->shape.wire && !plan_->shape.keeps_sums()) decode();
   return all;
 }
 
@@ -346,7 +346,18 @@ void Execution::reduce_locally(const Active& active, uint32_t part) {
   const Reduction reduction{
       {dst, nullptr},     1,           sources,           n, bytes / plan_->element_bytes, step.divisor,
       {streaming, false}, plan_->user, plan_->shape.dtype};
+  if (plan_->shape.keeps_sums() && step.dst.buffer == TUTTI_BUFFER_OUT) return keep_sum(reduction);
   plan_->reduce(reduction);
+}
+
+// The sum goes to OUT as float32. `codes` is its reduction into the codes of OUT.
+void Execution::keep_sum(const Reduction& codes) const {
+  const uint32_t wire = plan_->shape.wire;
+  const std::byte* const begin = buffers_[TUTTI_BUFFER_OUT].base;
+  const auto bytes = static_cast<uint64_t>(static_cast<const std::byte*>(codes.dsts[0]) - begin);
+  const uint64_t first = bytes / plan_->element_bytes * unit_numbers(wire);
+  const uint64_t count = std::min(codes.count * unit_numbers(wire), plan_->out_bytes / sizeof(float) - first);
+  sum_codes(wire, codes, {static_cast<float*>(result_) + first, count});
 }
 
 void Execution::move(Active& active, uint64_t position, LaneRun& run) {

@@ -161,6 +161,7 @@ class Execution {
   void for_each_block(uint32_t buffer, Body&& body) const;
   void encode(const void* in);
   void decode() const;
+  void keep_sum(const Reduction& codes) const;
   const void* multiplied(const void* in, void* out, const Factor& factor);
   void note_progress() { progressed_ = moved_ = true; }
   [[noreturn]] void fail(const Active& active, const Flow& flow) const;

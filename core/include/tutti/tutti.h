@@ -77,8 +77,8 @@ enum {
 };
 
 /* How the float32 numbers of one call travel (tutti_options). Contributions are rounded once, the rank's own too; sums
- * are float32; the result is rounded once more, so that all ranks get equal bits. core/gradients/README.md has the error
- * bounds. */
+ * are float32; the result is rounded once more, so that all ranks get equal bits, unless each rank gets its own
+ * (reduce_scatter). core/gradients/README.md has the error bounds. */
 enum {
   TUTTI_WIRE_PLAIN = 0,    /* as they are; every type */
   TUTTI_WIRE_FLOAT16 = 1,  /* half the bytes; beyond 65504 is infinity */

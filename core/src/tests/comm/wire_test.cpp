@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// options.wire: each contribution is rounded once, sums are float32 in the order of ranks, the result is rounded once.
+// options.wire: each contribution is rounded once, sums are float32 in the order of ranks, a result that travels is
+// rounded once.
 // The tests know the bits from that definition, by tutti/elements.hpp alone, so equal bits on all ranks follow.
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
@@ -65,8 +66,9 @@ Numbers travelled(Wire wire, std::span<const float> numbers) {
   return made;
 }
 
-// Elements [first, first + count) of all ranks, reduced as one block. One rank alone rounds nothing.
-Numbers reduced(Wire wire, Op op, uint32_t ranks, size_t first, size_t count) {
+// Elements [first, first + count) of all ranks, reduced as one block, before the result travels. One rank alone rounds
+// nothing.
+Numbers combined(Wire wire, Op op, uint32_t ranks, size_t first, size_t count) {
   if (ranks == 1) wire = Wire::plain;
   Numbers sum;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
@@ -79,7 +81,10 @@ Numbers reduced(Wire wire, Op op, uint32_t ranks, size_t first, size_t count) {
   }
   if (op == Op::avg)
     for (float& x : sum) x /= static_cast<float>(ranks);
-  return travelled(wire, sum);
+  return sum;
+}
+Numbers reduced(Wire wire, Op op, uint32_t ranks, size_t first, size_t count) {
+  return travelled(ranks > 1 ? wire : Wire::plain, combined(wire, op, ranks, first, count));
 }
 
 Numbers part(const Numbers& of, size_t first, size_t count) {
@@ -98,8 +103,8 @@ struct Expected {
     for (const Op op : {Op::sum, Op::avg, Op::min, Op::max}) whole.push_back(reduced(wire, op, n, 0, count));
     for (uint32_t rank = 0; rank < n; ++rank) {
       counts.push_back(rank % 3 == 1 ? 0 : (count + rank * 5) % (2 * count));
-      scattered.push_back(reduced(wire, Op::sum, n, rank * count, count));
-      scattered_v.push_back(reduced(wire, Op::avg, n, total, counts.back()));
+      scattered.push_back(combined(wire, Op::sum, n, rank * count, count));
+      scattered_v.push_back(combined(wire, Op::avg, n, total, counts.back()));
       total += counts.back();
       append(gathered, sent(rank, count));
       append(gathered_v, sent(rank, counts.back()));

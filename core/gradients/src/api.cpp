@@ -6,11 +6,11 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 #include <tutti/sized.hpp>
 
+#include "agreement.hpp"
 #include "reducer.hpp"
 
 struct tutti_gradients {
@@ -22,7 +22,8 @@ namespace tutti::gradients {
 namespace {
 
 constexpr uint64_t default_bucket_bytes = 25 << 20, default_first_bucket_bytes = 1 << 20;
-constexpr uint32_t known_flags = TUTTI_GRADIENTS_FEEDBACK | TUTTI_GRADIENTS_THREAD | TUTTI_GRADIENTS_DEVICE;
+constexpr uint32_t known_flags =
+    TUTTI_GRADIENTS_FEEDBACK | TUTTI_GRADIENTS_THREAD | TUTTI_GRADIENTS_DEVICE | TUTTI_GRADIENTS_DECLARED_ORDER;
 constexpr uint64_t most_numbers = uint64_t{1} << 48;
 
 [[noreturn]] void invalid(const std::string& text) { throw Error(TUTTI_INVALID_ARGUMENT, text); }
@@ -83,60 +84,6 @@ Declaration judged(const tutti_gradients_config& config, const tutti_tensor* ten
   return made;
 }
 
-// All ranks must have equal values. `fault` is the exception: 1 where the arguments are wrong.
-struct CommonArguments {
-  uint64_t fault = 0, tensors = 0, bytes = 0, first_bucket_bytes = 0, bucket_bytes = 0, wire = 0, op = 0, feedback = 0,
-           device = 0, hash = 0;
-};
-constexpr size_t agreement_fields = sizeof(CommonArguments) / sizeof(uint64_t);
-constexpr std::array<const char*, agreement_fields> field_names{"fault",
-                                                                "number of tensors",
-                                                                "number of bytes",
-                                                                "first_bucket_bytes",
-                                                                "bucket_bytes",
-                                                                "wire",
-                                                                "op",
-                                                                "flag TUTTI_GRADIENTS_FEEDBACK",
-                                                                "flag TUTTI_GRADIENTS_DEVICE",
-                                                                "checksum of the tensors' sizes and types"};
-
-CommonArguments agreement_of(const Declaration& declaration) {
-  CommonArguments made{0,
-                       declaration.tensors.size(),
-                       0,
-                       declaration.first_bucket_bytes,
-                       declaration.bucket_bytes,
-                       declaration.wire,
-                       declaration.op,
-                       (declaration.flags & TUTTI_GRADIENTS_FEEDBACK) != 0,
-                       (declaration.flags & TUTTI_GRADIENTS_DEVICE) != 0,
-                       0xcbf29ce484222325u};
-  for (const Tensor& tensor : declaration.tensors) {
-    made.bytes += tensor.bytes();
-    for (const uint64_t word : {tensor.count, uint64_t{tensor.dtype}})
-      for (int shift = 0; shift < 64; shift += 8)
-        made.hash = (made.hash ^ ((word >> shift) & 0xff)) * 0x100000001b3u;  // FNV-1a
-  }
-  return made;
-}
-
-// Throws on all ranks alike unless all agree.
-void require_agreement(const Communicator& comm, const CommonArguments& mine) {
-  using Fields = std::array<uint64_t, agreement_fields>;
-  Fields fields;
-  std::memcpy(fields.data(), &mine, sizeof mine);
-  std::vector<uint64_t> all(agreement_fields * comm.nranks());
-  comm.all_gather<uint64_t>(fields, all);
-  const auto of = [&](uint32_t rank, size_t field) { return all[rank * agreement_fields + field]; };
-  for (uint32_t rank = 0; rank < comm.nranks(); ++rank)
-    if (of(rank, 0) != 0) invalid(fmt::format("rank {} passed a wrong argument; its own error says which", rank));
-  for (size_t field = 1; field < agreement_fields; ++field)
-    for (uint32_t rank = 1; rank < comm.nranks(); ++rank)
-      if (of(rank, field) != of(0, field))
-        throw Error(TUTTI_MISMATCH, fmt::format("the ranks disagree: {} is {} on rank 0 and {} on rank {}",
-                                                field_names[field], of(0, field), of(rank, field), rank));
-}
-
 Communicator duplicate(tutti_comm* comm, const std::string& suffix) {
   const std::string name = tutti_comm_name(comm) + suffix;
   tutti_split how{};
@@ -160,10 +107,8 @@ std::unique_ptr<Reducer> make(tutti_comm* comm, const tutti_gradients_config& co
   }
   // The duplicates are destroyed in order on every path: an exception that is in flight would abort them.
   std::optional<Communicator> exchange = duplicate(comm, ".gradients");
-  CommonArguments mine;
-  mine.fault = 1;
   try {
-    require_agreement(*exchange, fault ? mine : agreement_of(*declaration));
+    require_agreement(*exchange, fault ? nullptr : &*declaration);
   } catch (const Error& error) {
     if (!fault) fault = error;
   }
@@ -249,10 +194,9 @@ tutti_status tutti_gradients_destroy(tutti_gradients* gradients) {
 }
 
 tutti_status tutti_gradients_abort(tutti_gradients* gradients, const char* reason) {
-  return guarded(gradients, [&](Reducer& reducer) {
-    reducer.abort(reason ? reason : "");
-    return TUTTI_OK;
-  });
+  if (!gradients) return TUTTI_INVALID_ARGUMENT;
+  gradients->reducer->abort(reason);
+  return TUTTI_OK;
 }
 
 tutti_status tutti_gradients_ready(tutti_gradients* gradients, uint64_t tensor, void* data, uint64_t count) {
@@ -262,15 +206,23 @@ tutti_status tutti_gradients_ready(tutti_gradients* gradients, uint64_t tensor, 
   });
 }
 
+tutti_status tutti_gradients_unused(tutti_gradients* gradients, uint64_t tensor) {
+  return guarded(gradients, [&](Reducer& reducer) {
+    reducer.unused(tensor);
+    return TUTTI_OK;
+  });
+}
+
 tutti_status tutti_gradients_test(tutti_gradients* gradients) {
   return guarded(gradients, [&](Reducer& reducer) { return reducer.test() ? TUTTI_OK : TUTTI_AGAIN; });
 }
 
 tutti_status tutti_gradients_wait(tutti_gradients* gradients) {
-  return guarded(gradients, [&](Reducer& reducer) {
-    reducer.wait();
-    return TUTTI_OK;
-  });
+  return tutti_gradients_wait_for(gradients, UINT64_MAX);
+}
+
+tutti_status tutti_gradients_wait_for(tutti_gradients* gradients, uint64_t nanoseconds) {
+  return guarded(gradients, [&](Reducer& reducer) { return reducer.wait_for(nanoseconds) ? TUTTI_OK : TUTTI_AGAIN; });
 }
 
 const char* tutti_gradients_error(const tutti_gradients* gradients) {
@@ -286,7 +238,7 @@ tutti_status tutti_gradients_bucket(const tutti_gradients* gradients, uint64_t t
 }
 
 tutti_status tutti_gradients_report(const tutti_gradients* gradients, tutti_gradients_facts* facts) {
-  return guarded(const_cast<tutti_gradients*>(gradients), [&](const Reducer& reducer) {
+  return guarded(const_cast<tutti_gradients*>(gradients), [&](Reducer& reducer) {
     const tutti::SizeVerdict verdict = tutti::judge_offer(facts);
     if (verdict.status < 0) throw tutti::Error(verdict.status, "gradients_report: " + verdict.text);
     tutti::fill_room(facts, reducer.facts());

@@ -40,12 +40,8 @@ void subtract_finite(std::span<float> left, std::span<const float> right) {
 }  // namespace
 
 Bucket::Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent)
-    : wiring_(wiring),
-      tensors_(tensors.subspan(extent.first_tensor, extent.tensors)),
-      count_(extent.count),
-      dtype_(extent.dtype),
-      data_(extent.tensors),
-      missing_(extent.tensors) {
+    : wiring_(wiring), count_(extent.count), dtype_(extent.dtype), missing_(extent.tensors.size()) {
+  for (const size_t number : extent.tensors) parts_.push_back({tensors[number].first, tensors[number].count});
   if (!wiring.codec || count_ == 0) return;
   const size_t each = (count_ + wiring.nranks - 1) / wiring.nranks;
   shard_ = (each + block_numbers - 1) / block_numbers * block_numbers;
@@ -56,17 +52,20 @@ Bucket::Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Exte
   if (wiring.feedback) lost_.resize(shard_);
 }
 
-void Bucket::assign(size_t i, void* data) {
-  data_[i] = data;
+void Bucket::assign(size_t place, void* data) {
+  parts_[place].is_marked = true;
+  parts_[place].data = data;
   --missing_;
 }
 
+uint64_t Bucket::bytes_of(const Part& part) const { return part.count * dtype_bytes(dtype_); }
+
 bool Bucket::is_contiguous() const {
   const char* next = nullptr;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i].count == 0) continue;
-    if (next && next != *data_[i]) return false;
-    next = static_cast<const char*>(*data_[i]) + tensors_[i].bytes();
+  for (const Part& part : parts_) {
+    if (part.count == 0) continue;
+    if (!part.data || (next && next != part.data)) return false;
+    next = static_cast<const char*>(part.data) + bytes_of(part);
   }
   return true;
 }
@@ -93,9 +92,8 @@ void Bucket::start_plain() {
   copied_ = !is_contiguous();
   if (copied_ && wiring_.device)
     throw Error(TUTTI_INVALID_USAGE, "the tensors of a bucket do not lie one after another (TUTTI_GRADIENTS_DEVICE)");
-  void* where = nullptr;
-  for (size_t i = 0; i < tensors_.size() && !where; ++i)
-    if (tensors_[i].count > 0) where = *data_[i];
+  const auto full = std::ranges::find_if(parts_, [](const Part& part) { return part.count > 0; });
+  void* where = full->data;
   if (copied_) {
     if (!values_) values_.emplace(count_ * dtype_bytes(dtype_));
     pack();
@@ -107,13 +105,16 @@ void Bucket::start_plain() {
 }
 
 void Bucket::pack() {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const Tensor& tensor = tensors_[i];
-    if (tensor.count == 0) continue;
-    if (wiring_.codec && wiring_.feedback)
-      add(numbers().subspan(tensor.first, tensor.count), {static_cast<const float*>(*data_[i]), tensor.count});
-    else
-      std::memcpy(values_->data() + tensor.first * dtype_bytes(dtype_), *data_[i], tensor.bytes());
+  const bool adds = wiring_.codec && wiring_.feedback;
+  for (const Part& part : parts_) {
+    if (part.count == 0) continue;
+    std::byte* const to = values_->data() + part.first * dtype_bytes(dtype_);
+    if (adds && part.data)
+      add(numbers().subspan(part.first, part.count), {static_cast<const float*>(part.data), part.count});
+    else if (part.data)
+      std::memcpy(to, part.data, bytes_of(part));
+    else if (!adds)
+      std::memset(to, 0, bytes_of(part));
   }
 }
 
@@ -183,28 +184,41 @@ void Bucket::unpack() {
   request_ = Request();
   if (shard_ > 0) {
     std::array<float, piece_numbers> decoded;
-    size_t tensor = 0;
+    auto part = parts_.begin();
     for (uint32_t rank = 0; rank < wiring_.nranks; ++rank)
       for_pieces(shard_, [&](size_t first, size_t size) {
         wiring_.codec->decode(codes_->data() + rank * shard_bytes_ + wiring_.codec->bytes(first),
                               std::span(decoded).first(size));
         const uint64_t begin = rank * shard_ + first, end = std::min<uint64_t>(begin + size, count_);
         for (uint64_t at = begin; at < end;) {
-          while (at >= tensors_[tensor].first + tensors_[tensor].count) ++tensor;
-          const uint64_t in_tensor = at - tensors_[tensor].first;
-          const uint64_t some = std::min(end - at, tensors_[tensor].count - in_tensor);
-          std::copy_n(decoded.data() + (at - begin), some, static_cast<float*>(*data_[tensor]) + in_tensor);
+          while (at >= part->end()) ++part;
+          const uint64_t some = std::min(end, part->end()) - at;
+          if (part->data)
+            std::copy_n(decoded.data() + (at - begin), some, static_cast<float*>(part->data) + (at - part->first));
           at += some;
         }
       });
   } else if (copied_) {
-    for (size_t i = 0; i < tensors_.size(); ++i)
-      if (tensors_[i].count > 0)
-        std::memcpy(*data_[i], values_->data() + tensors_[i].first * dtype_bytes(dtype_), tensors_[i].bytes());
+    for (const Part& part : parts_)
+      if (part.data && part.count > 0)
+        std::memcpy(part.data, values_->data() + part.first * dtype_bytes(dtype_), bytes_of(part));
   }
-  std::ranges::fill(data_, std::nullopt);
-  missing_ = data_.size();
+  for (Part& part : parts_) part.is_marked = false;
+  missing_ = parts_.size();
   stage_ = BucketStage::waiting;
+}
+
+std::span<float> Bucket::lost(size_t place) {
+  if (shard_ == 0 || !wiring_.feedback) return {};
+  return numbers().subspan(parts_[place].first, parts_[place].count);
+}
+
+void Bucket::shift_losses() {
+  if (lost_.empty()) return;
+  const float contributors = wiring_.op == TUTTI_AVG ? static_cast<float>(wiring_.nranks) : 1;
+  for (float& number : lost_) number *= contributors;
+  add(numbers().subspan(wiring_.rank * shard_, shard_), lost_);
+  std::ranges::fill(lost_, 0.0f);
 }
 
 }  // namespace tutti::gradients

@@ -40,13 +40,23 @@ struct Wiring {
   tutti_options options;
 };
 
+// A tensor in its bucket.
+struct Part {
+  uint64_t first, count;  // numbers of the bucket
+  bool is_marked = false;
+  void* data = nullptr;  // in this step; nullptr: the tensor is empty, or unused
+  uint64_t end() const { return first + count; }
+};
+
 class Bucket {
  public:
   Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent);
 
-  // Where tensor `i` of the bucket is in this step; it is full once it knows all.
-  void assign(size_t i, void* data);
-  bool is_assigned(size_t i) const { return data_[i].has_value(); }
+  // Where tensor `place` of the bucket is in this step; nullptr: nowhere, and it contributes zeros. The bucket is full
+  // once it knows all.
+  void assign(size_t place, void* data);
+  bool is_assigned(size_t place) const { return parts_[place].is_marked; }
+  bool is_unused(size_t place) const { return parts_[place].count > 0 && !parts_[place].data; }
   bool is_full() const { return missing_ == 0; }
   // Begins, and then takes every step that is possible. `may_gather`: all buckets before it have begun to gather.
   void start();
@@ -58,22 +68,28 @@ class Bucket {
   // Requires a complete bucket: the results go into the tensors, and the next step may begin.
   void unpack();
 
+  // Requires a bucket between two steps. With error feedback: what tensor `place` has lost so far, which its next
+  // contribution makes up for; else empty.
+  std::span<float> lost(size_t place);
+  // With error feedback: moves what this rank has lost as an owner of results into what it has lost as a contributor.
+  void shift_losses();
+
  private:
   enum class BucketStage { waiting, exchanging, gathering, complete };
   void start_plain();
   void start_encoded();
   void pack();
   void reduce_shard();
+  uint64_t bytes_of(const Part& part) const;
   std::span<float> numbers() { return {reinterpret_cast<float*>(values_->data()), shard_ * wiring_.nranks}; }
   bool is_contiguous() const;
   template <typename Call>
   void begin(tutti_comm* comm, Call&& call);
 
   const Wiring& wiring_;
-  std::span<const Tensor> tensors_;
   uint64_t count_;
   uint32_t dtype_;
-  std::vector<std::optional<void*>> data_;
+  std::vector<Part> parts_;
   size_t missing_;
   BucketStage stage_ = BucketStage::waiting;
   Request request_;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,15 +21,22 @@ struct Tensor {
   uint64_t bytes() const;
 };
 
-// Consecutive tensors of one type.
+// The tensors of a bucket, by their numbers: all of one type, in the order of their declaration.
 struct Extent {
-  size_t first_tensor, tensors;
-  uint64_t count;  // numbers
   uint32_t dtype;
+  std::vector<size_t> tensors;
+  uint64_t count = 0;  // numbers
+  size_t last = 0;     // of its tensors, in the order by which they were cut
 };
 
-// A bucket takes tensors, in their order, while they have its type and it stays within its limit: `first_bytes` for the
-// first bucket, `bytes` for the others. A tensor beyond the limit has a bucket of its own: none is ever divided.
-std::vector<Extent> cut(std::vector<Tensor>& tensors, uint64_t first_bytes, uint64_t bytes);
+struct BucketLimits {
+  uint64_t first_bytes, bytes;  // of the first bucket of each type, and of the others
+  bool consecutive;             // a bucket holds only tensors that follow each other in the order
+};
+
+// Cuts the tensors in `order`, which has the number of each once. A tensor joins the last bucket of its type while that
+// stays within its limit, else it begins a new one. A tensor beyond the limit has a bucket of its own: none is ever
+// divided. Buckets are numbered in the order of their last tensors, which is the order in which they become full.
+std::vector<Extent> cut(std::vector<Tensor>& tensors, std::span<const uint64_t> order, const BucketLimits& limits);
 
 }  // namespace tutti::gradients

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 namespace tutti::gradients {
@@ -13,8 +15,24 @@ namespace {
 constexpr uint64_t glance_ns = 300'000;
 // How long a caller that only waits for the network does so at a time.
 constexpr uint64_t rest_ns = 20'000'000;
+// How long a caller waits for the reducer's thread at a time, which wakes it.
+constexpr uint64_t longest_wait_ns = 1'000'000'000;
 
 }  // namespace
+
+class TimeLimit {
+ public:
+  explicit TimeLimit(uint64_t nanoseconds) : limit_(nanoseconds) {}
+  uint64_t left() const {
+    if (limit_ == UINT64_MAX) return limit_;
+    const auto passed = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin_).count();
+    return limit_ - std::min(limit_, static_cast<uint64_t>(passed));
+  }
+
+ private:
+  const uint64_t limit_;  // UINT64_MAX: none
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
 
 Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Declaration declaration)
     : exchange_(std::move(exchange)),
@@ -28,15 +46,70 @@ Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Decl
               (declaration.flags & TUTTI_GRADIENTS_FEEDBACK) != 0,
               (declaration.flags & TUTTI_GRADIENTS_DEVICE) != 0,
               {}},
-      tensors_(std::move(declaration.tensors)) {
+      limits_{declaration.first_bucket_bytes, declaration.bucket_bytes, wiring_.device},
+      tensors_(std::move(declaration.tensors)),
+      settled_(wiring_.device || (declaration.flags & TUTTI_GRADIENTS_DECLARED_ORDER)) {
   wiring_.options.struct_size = sizeof wiring_.options;
   wiring_.options.timeout_ns = declaration.timeout_ns;
   wiring_.options.stream = declaration.stream;
-  const std::vector<Extent> extents = cut(tensors_, declaration.first_bucket_bytes, declaration.bucket_bytes);
+  std::vector<uint64_t> declared(tensors_.size());
+  std::iota(declared.begin(), declared.end(), 0);
+  build(declared);
+  if (!settled_) order_.reserve(tensors_.size());
+  if (declaration.flags & TUTTI_GRADIENTS_THREAD) thread_ = std::thread([this] { run(); });
+}
+
+void Reducer::build(std::span<const uint64_t> order) {
+  const std::vector<Extent> extents = cut(tensors_, order, limits_);
   buckets_.reserve(extents.size());
   for (const Extent& extent : extents) buckets_.emplace_back(wiring_, tensors_, extent);
   facts_.buckets = static_cast<uint32_t>(buckets_.size());
-  if (declaration.flags & TUTTI_GRADIENTS_THREAD) thread_ = std::thread([this] { run(); });
+}
+
+// Cuts other buckets, to which what tensors have lost by rounding moves.
+void Reducer::rebuild(std::span<const uint64_t> order) {
+  const std::vector<Tensor> before = tensors_;
+  std::vector<Bucket> old = std::exchange(buckets_, {});
+  build(order);
+  for (Bucket& bucket : old) bucket.shift_losses();
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    std::ranges::copy(old[before[i].bucket].lost(before[i].place),
+                      buckets_[tensors_[i].bucket].lost(tensors_[i].place).begin());
+}
+
+// Collective in the first step, where buckets are not settled yet: rank 0's order becomes that of all ranks.
+bool Reducer::is_agreed_by(const TimeLimit& limit) try {
+  if (settled_) return true;
+  if (!agreement_) {
+    tutti_request* request = nullptr;
+    const tutti_status status = tutti_broadcast(wiring_.exchange, order_.data(), order_.data(), order_.size(),
+                                                TUTTI_UINT64, 0, &wiring_.options, &request);
+    if (status < 0) throw Error(status, tutti_comm_error(wiring_.exchange));
+    agreement_ = Request(request);
+  }
+  do {
+    if (agreement_->wait_for(std::chrono::nanoseconds(std::min(rest_ns, limit.left())))) return true;
+  } while (limit.left() > 0);
+  return false;
+} catch (...) {
+  fail();
+}
+
+void Reducer::settle() try {
+  agreement_.reset();
+  std::vector<bool> seen(tensors_.size());
+  for (const uint64_t number : order_) {
+    if (number >= seen.size() || seen[number])
+      refuse("wait", TUTTI_MISMATCH,
+             fmt::format("rank 0 sent the order of its {} tensors, in which number {} comes {}", seen.size(), number,
+                         number < seen.size() ? "twice" : "up, which does not exist"));
+    seen[number] = true;
+  }
+  rebuild(order_);
+  order_ = {};
+  settled_ = true;
+} catch (...) {
+  fail();
 }
 
 Reducer::~Reducer() {
@@ -52,9 +125,9 @@ Reducer::~Reducer() {
   }
 }
 
-void Reducer::abort(const std::string& reason) {
-  exchange_.abort(reason);
-  if (gather_) gather_->abort(reason);
+void Reducer::abort(const char* reason) noexcept {
+  tutti_comm_abort(wiring_.exchange, reason);
+  if (wiring_.gather) tutti_comm_abort(wiring_.gather, reason);
 }
 
 void Reducer::refuse(const char* call, tutti_status status, const std::string& text) const {
@@ -75,12 +148,30 @@ void Reducer::ready(uint64_t number, void* data, uint64_t count) {
     refuse("ready", TUTTI_INVALID_ARGUMENT,
            fmt::format("tensor {} has {} elements, but was declared with {}", tensor.name, count, tensor.count));
   if (!data && count > 0) refuse("ready", TUTTI_INVALID_ARGUMENT, fmt::format("tensor {}: data is NULL", tensor.name));
+  mark("ready", number, data);
+}
+
+void Reducer::unused(uint64_t number) {
+  rethrow();
+  const Tensor& tensor = known("unused", number);
+  if (wiring_.device)
+    refuse(
+        "unused", TUTTI_NOT_SUPPORTED,
+        fmt::format("tensor {}: with TUTTI_GRADIENTS_DEVICE each tensor needs memory: fill it with zeros and mark it "
+                    "ready",
+                    tensor.name));
+  mark("unused", number, nullptr);
+}
+
+void Reducer::mark(const char* call, uint64_t number, void* data) {
+  const Tensor& tensor = tensors_[number];
   Bucket& bucket = buckets_[tensor.bucket];
   if (bucket.is_assigned(tensor.place))
-    refuse("ready", TUTTI_INVALID_USAGE,
-           fmt::format("tensor {} was marked ready already in this step: call gradients_wait between two steps",
-                       tensor.name));
+    refuse(call, TUTTI_INVALID_USAGE,
+           fmt::format("tensor {} was marked {} already in this step: call gradients_wait between two steps",
+                       tensor.name, bucket.is_unused(tensor.place) ? "unused" : "ready"));
   ++marks_;
+  if (!settled_) order_.push_back(number);
   bucket.assign(tensor.place, data);
   {
     const std::lock_guard lock(mutex_);
@@ -111,9 +202,15 @@ void Reducer::advance_here(uint64_t rest_ns) {
     complete_ = turn(full_);
     if (rest_ns > 0 && complete_ < started_) buckets_[complete_].rest(rest_ns);
   } catch (...) {
-    failure_ = std::current_exception();
-    throw;
+    fail();
   }
+}
+
+// Within a handler: what is thrown stays the result of all later calls.
+void Reducer::fail() {
+  const std::lock_guard lock(mutex_);
+  failure_ = std::current_exception();
+  throw;
 }
 
 void Reducer::run() {
@@ -157,42 +254,67 @@ void Reducer::require_all_marked() const {
   for (const Tensor& tensor : tensors_)
     if (!buckets_[tensor.bucket].is_assigned(tensor.place))
       refuse("wait", TUTTI_INVALID_USAGE,
-             fmt::format("tensor {} was not marked ready in this step; {} of {} are missing: mark them and wait again",
+             fmt::format("tensor {} was not marked ready in this step; {} of {} are missing: mark them ready or "
+                         "unused, and wait again",
                          tensor.name, tensors_.size() - marks_, tensors_.size()));
 }
 
-void Reducer::wait_for_all() {
+bool Reducer::is_complete_by(const TimeLimit& limit) {
   if (!thread_.joinable()) {
-    while (complete_ < buckets_.size()) advance_here(rest_ns);
-    return;
+    while (complete_ < buckets_.size()) {
+      const uint64_t left = limit.left();
+      advance_here(std::min(rest_ns, left));
+      if (left == 0) break;
+    }
+    return complete_ == buckets_.size();
   }
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return failure_ || complete_ == buckets_.size(); });
+  const auto is_over = [this] { return failure_ || complete_ == buckets_.size(); };
+  while (!is_over() && limit.left() > 0)
+    changed_.wait_for(lock, std::chrono::nanoseconds(std::min(longest_wait_ns, limit.left())), is_over);
+  return is_over();
 }
 
-void Reducer::wait() {
+bool Reducer::wait_for(uint64_t nanoseconds) {
   rethrow();
   require_all_marked();
   const auto begin = std::chrono::steady_clock::now();
-  test();
-  {
+  const TimeLimit limit(nanoseconds);
+  if (!std::exchange(waiting_, true)) {
+    test();
     const std::lock_guard lock(mutex_);
     facts_.early += complete_;
   }
-  wait_for_all();
+  const bool complete = is_complete_by(limit);
   rethrow();
+  const bool over = complete && is_agreed_by(limit);
+  if (over) end_step();
+  facts_.exposed_ns +=
+      static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count());
+  return over;
+}
+
+void Reducer::end_step() {
   for (Bucket& bucket : buckets_) bucket.unpack();
-  const std::lock_guard lock(mutex_);
-  full_ = complete_ = started_ = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    full_ = complete_ = started_ = 0;
+  }
   marks_ = 0;
+  waiting_ = false;
   ++facts_.steps;
   facts_.started += buckets_.size();
+  if (!settled_) settle();
+}
+
+const tutti_gradients_facts& Reducer::facts() {
+  // During a step the thread uses the communicators.
+  if (thread_.joinable() && marks_ > 0) return facts_;
   facts_.sent_bytes = 0;
   for (const Communicator* comm : {&exchange_, gather_ ? &*gather_ : nullptr})
     for (const tutti_link_traffic& link : comm ? comm->traffic() : std::vector<tutti_link_traffic>())
       facts_.sent_bytes += link.sent_bytes;
-  facts_.exposed_ns +=
-      static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count());
+  return facts_;
 }
 
 uint64_t Reducer::bucket(uint64_t tensor) const { return known("bucket", tensor).bucket; }

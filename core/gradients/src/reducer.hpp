@@ -4,12 +4,17 @@
 //
 // One thread advances the buckets: the caller's, in ready, test and wait, or a thread of the reducer. It alone touches
 // buckets from the moment they are full until they are complete. The members below `mutex_` join the two.
+//
+// The first step has the buckets of the declared order. Unless that is kept, the step's end cuts them anew, by the
+// order in which rank 0 marked the tensors: a broadcast follows the buckets (is_agreed_by), then new buckets are made
+// (settle).
 #pragma once
 
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <tutti/tutti.hpp>
@@ -29,6 +34,8 @@ struct Declaration {
   void* stream;
 };
 
+class TimeLimit;
+
 class Reducer {
  public:
   // Both are duplicates of the caller's; `gather` is empty where nothing is encoded.
@@ -40,28 +47,43 @@ class Reducer {
 
   // These throw tutti::Error.
   void ready(uint64_t tensor, void* data, uint64_t count);
+  void unused(uint64_t tensor);
   bool test();
-  void wait();
+  // Waits at most so long for the end of the step; true once it has ended.
+  bool wait_for(uint64_t nanoseconds);
   uint64_t bucket(uint64_t tensor) const;
-  const tutti_gradients_facts& facts() const { return facts_; }
-  void abort(const std::string& reason);
+  const tutti_gradients_facts& facts();
+  // Any thread.
+  void abort(const char* reason) noexcept;
 
  private:
   const Tensor& known(const char* call, uint64_t tensor) const;
   [[noreturn]] void refuse(const char* call, tutti_status status, const std::string& text) const;
+  void mark(const char* call, uint64_t number, void* data);
   void require_all_marked() const;
+  void build(std::span<const uint64_t> order);
+  void rebuild(std::span<const uint64_t> order);
+  bool is_agreed_by(const TimeLimit& limit);
+  void settle();
+  void end_step();
   size_t turn(size_t full);
   void advance_here(uint64_t rest_ns);
-  void wait_for_all();
+  bool is_complete_by(const TimeLimit& limit);
   void run();
   void rethrow() const;
+  [[noreturn]] void fail();
 
   Communicator exchange_;
   std::optional<Communicator> gather_;
   Wiring wiring_;
+  const BucketLimits limits_;
   std::vector<Tensor> tensors_;
   std::vector<Bucket> buckets_;
+  bool settled_;                 // the buckets stay as they are
+  std::vector<uint64_t> order_;  // of the marks of the first step; empty once the buckets are settled
+  std::optional<Request> agreement_;
   size_t marks_ = 0;
+  bool waiting_ = false;  // for the end of this step
   tutti_gradients_facts facts_{};
   size_t started_ = 0;  // of the thread that advances: buckets below this number have started
 

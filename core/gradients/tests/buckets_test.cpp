@@ -85,6 +85,7 @@ TEST(Gradients, TheMeanOnAllRanksInEveryFormat) {
         for (const Wire wire : all_wires) {
           Gradients gradients(world, declared(mixed),
                               {.wire = wire, .thread = thread, .bucket_bytes = 16000, .first_bucket_bytes = 64});
+          const uint32_t first_buckets = gradients.facts().buckets;
           for (uint32_t step = 0; step < 3; ++step) {
             Tensors tensors = numbers(mixed, step, world.rank());
             for (size_t k = 0; k < mixed.size(); ++k) {
@@ -97,7 +98,7 @@ TEST(Gradients, TheMeanOnAllRanksInEveryFormat) {
             expect_equal_bits(world, tensors);
           }
           EXPECT_EQ(gradients.facts().steps, 3u);
-          EXPECT_EQ(gradients.facts().started, 3u * gradients.facts().buckets);
+          EXPECT_EQ(gradients.facts().started, first_buckets + 2u * gradients.facts().buckets);
         }
       });
 }
@@ -269,9 +270,14 @@ TEST(Gradients, WrongDeclarationsAreRefusedOnAllRanks) {
     expect_failure(refused({tensor<float>(rank == 0 ? 3 : uint64_t{1} << 60)}, {}), TUTTI_INVALID_ARGUMENT,
                    rank == 0 ? "rank 1 passed a wrong argument" : "expected at most 2^48");
     expect_failure(refused({tensor<float>(3 + rank)}, {}), TUTTI_MISMATCH,
-                   "number of bytes is 12 on rank 0 and 16 on rank 1");
+                   "number of bytes is 12 on rank 0 and 16 on rank 1; tensor 0 has 3 of float32 on rank 0 and 4 of "
+                   "float32 on rank 1");
     expect_failure(refused({tensor<float>(3 + rank), tensor<float>(4 - rank)}, {}), TUTTI_MISMATCH,
                    "checksum of the tensors' sizes");
+    expect_failure(refused({tensor<float>(3), rank ? tensor<int32_t>(4) : tensor<float>(4)}, {.op = Op::sum}),
+                   TUTTI_MISMATCH, "; tensor 1 has 4 of float32 on rank 0 and 4 of int32 on rank 1");
+    expect_failure(refused({tensor<float>(3)}, {.declared_order = rank == 1}), TUTTI_MISMATCH,
+                   "flag TUTTI_GRADIENTS_DECLARED_ORDER is 0 on rank 0 and 1 on rank 1");
     expect_failure(refused({tensor<float>(3)}, {.wire = rank ? Wire::float8 : Wire::bfloat16}), TUTTI_MISMATCH,
                    "wire is 2 on rank 0 and 3 on rank 1");
     tutti_gradients_config unset{};

@@ -9,6 +9,7 @@
 
 #include <tutti/gradients.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <span>
@@ -28,6 +29,7 @@ struct GradientSettings {
   std::chrono::nanoseconds timeout{0};                // of each operation; 0: the communicator's
   bool device = false;                                // tensors are memory of the communicator's device
   void* stream = nullptr;                             // with device: where buckets are summed
+  bool declared_order = false;                        // buckets follow the declared order in all steps
 };
 
 // Movable, not copyable. Destroying it is collective, except where an exception leaves its scope: that aborts it.
@@ -39,7 +41,8 @@ class Gradients {
     config.struct_size = sizeof config;
     config.flags = (settings.feedback ? uint32_t{TUTTI_GRADIENTS_FEEDBACK} : 0) |
                    (settings.thread ? uint32_t{TUTTI_GRADIENTS_THREAD} : 0) |
-                   (settings.device ? uint32_t{TUTTI_GRADIENTS_DEVICE} : 0);
+                   (settings.device ? uint32_t{TUTTI_GRADIENTS_DEVICE} : 0) |
+                   (settings.declared_order ? uint32_t{TUTTI_GRADIENTS_DECLARED_ORDER} : 0);
     config.bucket_bytes = settings.bucket_bytes;
     config.first_bucket_bytes = settings.first_bucket_bytes;
     config.wire = static_cast<uint32_t>(settings.wire);
@@ -70,9 +73,16 @@ class Gradients {
     const auto span = detail::span_of(data);
     check(tutti_gradients_ready(gradients_, tensor, span.data(), span.size()));
   }
+  // This rank contributes zeros to the tensor, and gets no result.
+  void unused(uint64_t tensor) { check(tutti_gradients_unused(gradients_, tensor)); }
   // True once all buckets that have started are complete.
   bool test() { return check(tutti_gradients_test(gradients_)); }
   void wait() { check(tutti_gradients_wait(gradients_)); }
+  // False: the time has passed, and the step goes on.
+  bool wait_for(std::chrono::nanoseconds time) {
+    const auto limit = static_cast<uint64_t>(std::max<std::chrono::nanoseconds::rep>(time.count(), 0));
+    return check(tutti_gradients_wait_for(gradients_, limit));
+  }
   uint64_t bucket(uint64_t tensor) const {
     uint64_t bucket = 0;
     check(tutti_gradients_bucket(gradients_, tensor, &bucket));

@@ -42,8 +42,7 @@ Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Decl
               exchange_.rank(),
               exchange_.nranks(),
               declaration.op,
-              gather_ ? std::optional(core::Codec(declaration.wire)) : std::nullopt,
-              (declaration.flags & TUTTI_GRADIENTS_FEEDBACK) != 0,
+              gather_.has_value(),
               (declaration.flags & TUTTI_GRADIENTS_DEVICE) != 0,
               {}},
       limits_{declaration.first_bucket_bytes, declaration.bucket_bytes, wiring_.device},
@@ -52,6 +51,7 @@ Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Decl
   wiring_.options.struct_size = sizeof wiring_.options;
   wiring_.options.timeout_ns = declaration.timeout_ns;
   wiring_.options.stream = declaration.stream;
+  wiring_.options.wire = declaration.wire;
   std::vector<uint64_t> declared(tensors_.size());
   std::iota(declared.begin(), declared.end(), 0);
   build(declared);
@@ -82,8 +82,10 @@ bool Reducer::is_agreed_by(const TimeLimit& limit) try {
   if (settled_) return true;
   if (!agreement_) {
     tutti_request* request = nullptr;
+    tutti_options options = wiring_.options;
+    options.wire = TUTTI_WIRE_PLAIN;
     const tutti_status status = tutti_broadcast(wiring_.exchange, order_.data(), order_.data(), order_.size(),
-                                                TUTTI_UINT64, 0, &wiring_.options, &request);
+                                                TUTTI_UINT64, 0, &options, &request);
     if (status < 0) throw Error(status, tutti_comm_error(wiring_.exchange));
     agreement_ = Request(request);
   }

@@ -4,6 +4,8 @@
 // table's name, and includes this.
 #pragma once
 
+#include "kernels/exact_sum.hpp"
+#include "kernels/exact_sum_in_float.hpp"
 #include "kernels/kernel_codes.hpp"
 #include "kernels/kernel_parts.hpp"
 #include "kernels/kernel_table.hpp"
@@ -14,7 +16,7 @@ namespace {
 
 // Elements per vector: as many accumulators as a register holds.
 template <typename E>
-constexpr int width = vector_bytes / static_cast<int>(sizeof(typename E::Accumulator));
+constexpr int width = vector_bytes / accumulator_bytes<E>;
 
 // Steps over elements [first, last), fewer than a vector.
 template <typename E, typename Body>
@@ -191,6 +193,34 @@ void stream(void* to, const void* from, uint64_t bytes) {
   fence();
 }
 
+// The ordinary sum of two is exact: one rounding, or for 16-bit floats one to float and another one, which is harmless
+// where the wider format has at least 2 p + 2 bits for p (Figueroa, When is double rounding innocuous?, 1995).
+template <typename E, typename ExactE>
+[[gnu::noinline]] void sum_exactly(const Reduction& r) {
+  if (r.nsrcs == 2 && r.divisor <= 1) return reduce_two<E, Sum>(r);
+  if constexpr (sizeof(typename E::Stored) == 2) {
+    const FloatFold<ExactE> in_float(r.srcs, r.nsrcs, r.divisor);
+    if (in_float.serves()) return write<InFloat<ExactE>, true>(r, in_float);
+  }
+  write<ExactE, true>(r, ExactFold<ExactE>(r.srcs, r.nsrcs, r.divisor));
+}
+
+// The application may have set another rounding, or that denormal numbers are zeros (-ffast-math does).
+template <typename E, typename ExactE>
+void reduce_exactly(const Reduction& r) {
+  if (r.count == 0) return;
+  if (r.nsrcs == 1 && r.divisor <= 1) return reduce_by_copy(r, sizeof(typename E::Stored));
+#if defined(__x86_64__)
+  constexpr uint32_t flags = 0x3f, usual = 0x1f80;  // nearest, denormal numbers kept, no traps
+  if (const uint32_t mode = _mm_getcsr(); (mode & ~flags) != usual) [[unlikely]] {
+    _mm_setcsr(usual);
+    sum_exactly<E, ExactE>(r);
+    return _mm_setcsr(mode);
+  }
+#endif
+  sum_exactly<E, ExactE>(r);
+}
+
 #define TUTTI_NUMBERS(E) nullptr, reduce<E, Sum>, reduce<E, Prod>, reduce<E, Min>, reduce<E, Max>, nullptr
 // Bit operators do not know signs: U is the unsigned type of the element's size.
 #define TUTTI_BITS(U) reduce<Plain<U>, And<false>>, reduce<Plain<U>, Or<false>>, reduce<Plain<U>, Xor<false>>
@@ -235,6 +265,8 @@ const KernelTable TUTTI_KERNELS = {
      TUTTI_COMPLEX(double),
      TUTTI_PAIR(float, int32_t),
      TUTTI_PAIR(double, int64_t)},
+    {reduce_exactly<Float16, ExactFloat16>, reduce_exactly<Bfloat16, ExactBfloat16>,
+     reduce_exactly<Plain<float>, ExactFloat32>, reduce_exactly<Plain<double>, ExactFloat64>},
     stream,
     {encode_numbers<Float16>, decode_numbers<Float16>},
     {encode_numbers<Bfloat16>, decode_numbers<Bfloat16>},

@@ -19,6 +19,7 @@ struct CodeKernels {
 struct KernelTable {
   static constexpr uint32_t dtypes = TUTTI_FLOAT64_INT64 + 1, ops = TUTTI_MAXLOC + 1;
   ReduceFunction reduce[dtypes][ops];                          // [dtype][op]; nullptr: not defined
+  ReduceFunction exact[4];                                     // sums of FLOAT16, BFLOAT16, FLOAT32, FLOAT64
   void (*stream)(void* dst, const void* src, uint64_t bytes);  // copy with streaming stores, fenced
   CodeKernels float16_codes, bfloat16_codes, block_codes;
   ReduceFunction sum_blocks;

@@ -120,6 +120,10 @@ TUTTI_INLINE Vector<T, N> canonical(Vector<T, N> v) {
   return v == v ? v : (Vector<T, N>)(Vector<Bits, N>{} + quiet);
 }
 
+// The size of the type in which an element is computed.
+template <typename E>
+constexpr int accumulator_bytes = static_cast<int>(sizeof(typename E::Accumulator));
+
 // The element types: what is stored, what is computed in, and the way from one to the other.
 template <typename T>
 struct Plain {
@@ -160,6 +164,7 @@ struct Float16 {
 #endif
 #if defined(__F16C__)
     if constexpr (N == 8) return (Single<N>)_mm256_cvtph_ps((__m128i)v);
+    if constexpr (N == 4) return (Single<N>)_mm_cvtph_ps(_mm_cvtsi64_si128((long long)v));
 #endif
     const Word<N> half = __builtin_convertvector(v, Word<N>);
     const Word<N> sign = (half & 0x8000u) << 16;
@@ -183,6 +188,8 @@ struct Float16 {
 #endif
 #if defined(__F16C__)
     if constexpr (N == 8) return (Vector<uint16_t, N>)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
+    if constexpr (N == 4)
+      return (Vector<uint16_t, N>)_mm_cvtsi128_si64(_mm_cvtps_ph((__m128)v, _MM_FROUND_TO_NEAREST_INT));
 #endif
     const Word<N> bits = (Word<N>)v;
     const Word<N> sign = (bits >> 16) & 0x8000u;

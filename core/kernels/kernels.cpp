@@ -34,6 +34,11 @@ ReduceFunction find_reduction(uint32_t dtype, uint32_t op) {
   return best_kernels().reduce[dtype][op];
 }
 
+ReduceFunction find_exact_sum(uint32_t dtype) {
+  static_assert(TUTTI_FLOAT64 == TUTTI_FLOAT16 + 3);
+  return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT64 ? best_kernels().exact[dtype - TUTTI_FLOAT16] : nullptr;
+}
+
 void copy(void* dst, const void* src, uint64_t bytes, bool streaming) {
   if (dst == src || bytes == 0) return;
   if (streaming)

@@ -14,7 +14,8 @@
 //  0x7e00,
 //    ...), since which payload survives would depend on the instruction chosen. One source without divisor is a copy:
 //    bits are kept.
-// The floating-point environment must be the default one (round to nearest, denormals not flushed).
+// The floating-point environment must be the default one (round to nearest, denormals not flushed). Exact sums set it
+// for themselves on x86-64.
 //
 // Threads: any; no state. Addresses need no alignment. A destination may be exactly one of the sources; apart from that
 // nothing may overlap.
@@ -52,6 +53,11 @@ constexpr bool is_of_application(uint32_t op) { return op >= op_premul_sum; }
 // The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG and op_premul_sum give TUTTI_SUM's. nullptr:
 // unknown type or operator, or one that is not defined for the type.
 ReduceFunction find_reduction(uint32_t dtype, uint32_t op);
+
+// Sums, and by the divisor averages, that are rounded once (exact_sum.hpp): the same bits for every order of the
+// sources. nullptr: the type is not FLOAT16, BFLOAT16, FLOAT32 or FLOAT64. At most 4,096 sources, and a divisor
+// of at most 2^26.
+ReduceFunction find_exact_sum(uint32_t dtype);
 
 // dst = src. dst may be exactly src; else they must not overlap. `streaming` as above.
 void copy(void* dst, const void* src, uint64_t bytes, bool streaming);

@@ -24,15 +24,21 @@ struct Mesh {
   double step(const training::Batch& batch) {
     const training::Batch mine = batch.part(data.rank(), data.nranks());
     Matrix error;
-    double loss = softmax_loss(net.logits(mine.pixels), mine.labels, error);
+    const double loss = softmax_loss(net.logits(mine.pixels), mine.labels, error);
     net.gradients(std::move(error));
-    // Many small sums begin together and travel as one.
-    data.group([&] {
-      net.each([&](Dense& layer) { data.all_reduce(layer.gradient, layer.gradient, tutti::Op::sum); });
-      data.all_reduce(std::span(&loss, 1), std::span(&loss, 1), tutti::Op::sum);
-    });
+    // The layers' sums begin together; small ones travel as one.
+    data.group(
+        [&] { net.each([&](Dense& layer) { data.all_reduce(layer.gradient, layer.gradient, tutti::Op::sum); }); });
     net.each([&](Dense& layer) { layer.update(training::rate / static_cast<double>(batch.labels.size())); });
-    return loss;
+    return model.rank() == 0 ? loss : 0;  // all ranks of a pair have it
+  }
+
+  std::vector<training::Formula> formulas() {
+    size_t parameters = 0;
+    net.each([&](const Dense& layer) { parameters += layer.weights.size(); });
+    std::vector<training::Formula> all = net.formulas(training::batch_size / data.nranks());
+    all.push_back(training::all_reduce_of("the gradients", parameters, data));
+    return all;
   }
 
   uint32_t width;
@@ -46,10 +52,12 @@ int main(int argc, char** argv) {
   return training::run(
       argc, argv, "mesh", "Data and tensor parallelism at once: a mesh of ranks", [](const tutti::Communicator& world) {
         const auto mesh = std::make_shared<Mesh>(world);
-        return training::Way{[mesh](const training::Batch& batch) { return mesh->step(batch); },
-                             [mesh](const Matrix& pixels) { return mesh->net.logits(pixels); },
-                             [mesh] {
-                               return std::vector<const tutti::Communicator*>{&mesh->model, &mesh->data};
-                             }};
+        return training::Way{.step = [mesh](const training::Batch& batch) { return mesh->step(batch); },
+                             .predict = [mesh](const Matrix& pixels) { return mesh->net.logits(pixels); },
+                             .formulas = mesh->formulas(),
+                             .parts =
+                                 [mesh] {
+                                   return std::vector<const tutti::Communicator*>{&mesh->model, &mesh->data};
+                                 }};
       });
 }

@@ -38,6 +38,11 @@ class TensorParallel {
     model_.all_reduce(dx, dx, tutti::Op::sum);
     backward(replicated_, below_, std::move(dx));
   }
+  // What both passes of so many samples send.
+  std::vector<training::Formula> formulas(size_t samples) const {
+    return {training::all_reduce_of("the logits", samples * divided_[1].outputs, model_),
+            training::all_reduce_of("d loss / d input", samples * divided_[0].inputs, model_)};
+  }
   // Calls body for each of this rank's layers.
   template <typename Body>
   void each(Body&& body) {

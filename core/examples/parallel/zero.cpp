@@ -31,7 +31,7 @@ struct Zero {
     const training::Batch part = batch.part(world.rank(), world.nranks());
     const std::vector<Matrix> activations = forward(layers, part.pixels);
     Matrix error;
-    double loss = softmax_loss(activations.back(), part.labels, error);
+    const double loss = softmax_loss(activations.back(), part.labels, error);
     backward(layers, activations, std::move(error));
 
     size_t at = 0;
@@ -47,8 +47,6 @@ struct Zero {
     at = 0;
     for (Dense& layer : layers)
       for (double& weight : layer.weights) weight -= all[at++];
-
-    world.all_reduce(std::span(&loss, 1), std::span(&loss, 1), tutti::Op::sum);
     return loss;
   }
 
@@ -64,7 +62,9 @@ int main(int argc, char** argv) {
                        [](const tutti::Communicator& world) {
                          const auto zero = std::make_shared<Zero>(world);
                          return training::Way{
-                             [zero](const training::Batch& batch) { return zero->step(batch); },
-                             [zero](const Matrix& pixels) { return forward(zero->layers, pixels).back(); }};
+                             .step = [zero](const training::Batch& batch) { return zero->step(batch); },
+                             .predict = [zero](const Matrix& x) { return forward(zero->layers, x).back(); },
+                             .formulas = {training::reduce_scatter_of("the gradient", zero->all.size(), world),
+                                          training::all_gather_of("the update", zero->all.size(), world)}};
                        });
 }

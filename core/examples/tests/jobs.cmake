@@ -25,15 +25,28 @@ set_tests_properties(example_cheat_sheet_1 PROPERTIES WILL_FAIL ON)
 
 # Each compares its loss with that of one rank.
 foreach(transport IN LISTS transports)
-  set(n 3)
+  set(n 1 2 3 4)
   if(transport STREQUAL "tcp")
     set(n 4)
   endif()
   foreach(example IN LISTS parallel_examples)
-    set(name example_${example}_${n}_${transport})
+    set(name example_${example}_${transport})
     add_test(NAME ${name} COMMAND ${example} --threads ${n} --epochs 1)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "TUTTI_TRANSPORT=${transport}" TIMEOUT 60)
   endforeach()
+endforeach()
+# With rings a step sends what the formulas say, to the byte.
+foreach(example IN LISTS parallel_examples)
+  if(transports AND NOT example STREQUAL "mixture_of_experts")  # the gate decides how much it sends
+    list(GET transports 0 transport)
+    set(name example_${example}_formula)
+    add_test(NAME ${name} COMMAND ${example} --threads 4 --epochs 1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 60 FAIL_REGULAR_EXPRESSION
+                         "library +[0-9]+\n;library +[0-9]+  [02-9];library +[0-9]+  1\\.([1-9]|0[1-9])")
+    set(rings "TUTTI_ALGO=all_reduce:ring;reduce_scatter:ring;all_gather:ring")
+    string(REPLACE ";" "\;" rings "${rings}")
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "TUTTI_TRANSPORT=${transport};${rings}")
+  endif()
 endforeach()
 
 # It loses a rank and takes in another.

@@ -45,6 +45,7 @@ ELSEWHERE = {  # how a command begins: what runs it
     r"\S*tutti-conform --transport ib": "rdma_vm: needs adapters",
     r"\S*tutti-conform verify-report FOLDER \[": "conform_report_test",
     r"conformance/mutate/mutate": "conform.mutate",
+    r"python3 -B tools/documents/tests/training_pictures": "documents.training_pictures",
     r"tuttirun .*gdb": "gdb, which is none of tools/packages",
     r"tutti-info --hang": "info.hang",
     r"build/tests/limits": "tools/check --full",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples that need no data, as their first lines say."""
+"""The examples, as their first lines say."""
 
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -15,8 +16,9 @@ EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examp
 
 
 class Examples(unittest.TestCase):
-    def run_example(self, name, *starter):
-        done = subprocess.run([sys.executable, "-B", *starter, os.path.join(EXAMPLES, name)], capture_output=True, text=True, timeout=120)
+    def run_example(self, name, *starter, arguments=()):
+        done = subprocess.run([sys.executable, "-B", *starter, os.path.join(EXAMPLES, name), *arguments], capture_output=True, text=True,
+                              timeout=120)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return done.stdout
 
@@ -30,6 +32,15 @@ class Examples(unittest.TestCase):
     @unittest.skipIf(numpy is None, "numpy is not installed (python3-numpy)")
     def test_overlap(self):
         self.assertEqual(self.run_example("overlap.py", "-m", "tutti.run", "-n", "2", "--no-label"), "8 blocks of 50000 numbers: right\n")
+
+    @unittest.skipIf(numpy is None, "numpy is not installed (python3-numpy)")
+    def test_ways_to_share_a_training(self):
+        for name, sent in (("tensor_parallel", 32256), ("zero", 70800), ("pipeline", 32768)):
+            with self.subTest(name):
+                said = self.run_example(f"{name}.py", "-m", "tutti.run", "-n", "4", "--no-label", arguments=["2"])
+                self.assertRegex(said, r"^4 ranks: loss \d\.\d+, held-out (6|7|8)\d\.\d\d %; a step sends \d+ bytes, mean of the ranks\n"
+                                       r"1 rank:  loss \d\.\d+\n$")
+                self.assertGreaterEqual(int(re.search(r"sends (\d+)", said)[1]), sent)  # the formulas' least
 
     def test_awaiting(self):
         totals = [1 + 2 * i for i in range(10)]

@@ -13,6 +13,8 @@
 
 #include "findings.hpp"
 #include "perfetto.hpp"
+#include "sequence.hpp"
+#include "sequence_svg.hpp"
 #include "standard_output/standard_output.hpp"
 #include "summary.hpp"
 #include "timeline.hpp"
@@ -23,8 +25,9 @@ namespace {
 constexpr int wrong_command_line = 2;
 
 struct Options {
-  std::string folder, perfetto, svg, only;
+  std::string folder, perfetto, svg, sequence, only;
   double from_ms = 0, to_ms = 0;
+  size_t barrier = 0;
 };
 
 template <typename Write>
@@ -52,6 +55,10 @@ int show(const Options& options) {
     const std::string svg = trace::timeline_svg(busiest, trace::find(busiest), window_of(options, timeline));
     write_file(options.svg, [&](std::ostream& out) { out << svg; });
   }
+  if (!options.sequence.empty()) {
+    const std::string svg = trace::sequence_svg(trace::sequence_of(timeline, options.barrier));
+    write_file(options.sequence, [&](std::ostream& out) { out << svg; });
+  }
   return 0;
 }
 
@@ -65,6 +72,14 @@ int run(int argc, char** argv) {
   app.add_option("--perfetto", options.perfetto,
                  "write everything to this file, for ui.perfetto.dev or chrome://tracing");
   app.add_option("--svg", options.svg, "draw the timeline of the busiest communicator into this file");
+  CLI::Option* const sequence =
+      app.add_option("--sequence", options.sequence,
+                     "draw who calls and sends what, in the order in which it depends on each other, into this file");
+  app.add_option("--barrier", options.barrier,
+                 "the sequence is what lies between barrier number N, from 1 on, and the next one; default: everything")
+      ->type_name("N")
+      ->check(CLI::Range(size_t{1}, SIZE_MAX))
+      ->needs(sequence);
   app.add_option("--communicator", options.only, "only communicators of this name");
   const auto not_negative = CLI::NonNegativeNumber;
   app.add_option("--from", options.from_ms, "the drawing begins so many ms after the first call")->check(not_negative);

@@ -57,6 +57,8 @@ RankTrace rank_of(const TraceFile& file, const TickClock& clock, int64_t shift) 
     call.slices = c.slices;
     call.in_place = c.in_place;
     call.status = c.status;
+    call.begin_ticks = c.begin_ticks;
+    call.end_ticks = c.end_ticks;
     if (const auto service = file.services.find(c.service); service != file.services.end()) {
       call.algorithm = service->second.algorithm;
       call.transports = service->second.transports;
@@ -74,6 +76,8 @@ RankTrace rank_of(const TraceFile& file, const TickClock& clock, int64_t shift) 
     transfer.tag = t.tag;
     transfer.sending = t.sending;
     transfer.status = t.status;
+    transfer.begin_ticks = t.begin_ticks;
+    transfer.end_ticks = t.end_ticks;
     rank.transfers.push_back(transfer);
   }
   sort_by_begin(rank.calls);

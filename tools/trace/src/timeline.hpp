@@ -28,6 +28,7 @@ struct Call : Span {
   bool in_place = false;
   int32_t status = 0;
   std::string algorithm, transports;
+  uint64_t begin_ticks = 0, end_ticks = 0;  // of the process's counter
 };
 
 struct Step : Span {
@@ -42,6 +43,7 @@ struct Transfer : Span {
   uint32_t peer = 0, tag = 0;
   bool sending = false;
   int32_t status = 0;
+  uint64_t begin_ticks = 0, end_ticks = 0;
 };
 
 struct RankTrace {

@@ -7,28 +7,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "svg_head.hpp"
 #include "texts/texts.hpp"
 
 namespace trace {
 namespace {
 
 constexpr double left = 112, right = 24, top = 96, width = 1120, plot = width - left - right;
-
-constexpr const char* style = R"(<style>
-  text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2933; font-size: 11px; }
-  .title { font-size: 20px; font-weight: 600; } .rank { font-size: 13px; font-weight: 600; }
-  .note { fill: #6b7785; } .late { fill: #b3362b; font-weight: 600; }
-  .paper { fill: #ffffff; } .band { fill: #f4f6f9; } .grid { stroke: #d9dfe7; }
-  .call { fill: #cfe3fb; stroke: #2f6fb5; stroke-width: .8; } .many { fill: #a9cbf2; }
-  .send { fill: #e8dcf8; stroke: #7247ab; stroke-width: .8; } .wait { fill: #d9534a; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6eaef; } .note { fill: #97a3b0; } .late { fill: #ff8d80; }
-    .paper { fill: #14181d; } .band { fill: #1c222a; } .grid { stroke: #303944; }
-    .call { fill: #1d3a5c; stroke: #78b0f0; } .many { fill: #35618f; }
-    .send { fill: #3b2b57; stroke: #bb98ee; } .wait { fill: #e0685f; }
-  }
-</style>
-)";
 
 // 1, 2 or 5 times a power of ten, so that the window has at most ten ticks.
 double tick_of(double window) {
@@ -53,11 +38,7 @@ class Picture {
 
   std::string text() {
     const double bottom = top + double(ranks_.size()) * row_;
-    svg_ = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
-        "height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n{3}<rect class=\"paper\" width=\"100%\" "
-        "height=\"100%\"/>\n<text class=\"title\" x=\"24\" y=\"36\">{2}</text>\n",
-        width, bottom + 40, texts::xml_escaped(title()), style);
+    svg_ = svg_head(width, bottom + 40, title());
     draw_legend();
     draw_axis(bottom);
     for (size_t i = 0; i < ranks_.size(); ++i) draw_rank(*ranks_[i], top + double(i) * row_);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <condition_variable>
+#include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 
@@ -18,28 +20,71 @@ class LocalPlane;
 
 // The shared state of the ranks of one meeting, guarded by the table's mutex until all have met.
 struct Room {
+  Room(uint32_t ranks, std::string key) : nranks(ranks), secret(std::move(key)) {}
+
   const uint32_t nranks;
   const std::string secret;
   std::vector<std::weak_ptr<LocalPlane>> planes = std::vector<std::weak_ptr<LocalPlane>>(nranks);  // by rank
   uint32_t met = 0;
   std::optional<Failure> broken = std::nullopt;  // why not all can meet here any more
+
+  void deliver(Packet packet);
+
+ private:
+  struct Sent {
+    Packet packet;
+    std::string bytes;  // of the packet
+  };
+  void deliver_to_targets(const Packet& packet) const;
+
+  std::mutex mutex_;
+  std::deque<Sent> queue_;
+  bool delivers_ = false;  // a thread is at it
 };
 
-// The control plane among threads: a packet is delivered by the thread that sends it.
+// The control plane among threads.
 class LocalPlane final : public ControlPlane {
  public:
   LocalPlane(std::shared_ptr<Room> room, uint32_t rank) : ControlPlane(rank, room->nranks), room_(std::move(room)) {}
 
  protected:
-  void send(Packet packet) override {
-    const bool flood = packet.route == Route::flood;
-    for (uint32_t r = flood ? 0 : packet.target; r < (flood ? nranks_ : packet.target + 1); ++r)
-      if (const auto plane = room_->planes[r].lock(); plane && r != rank_) plane->deliver(packet);
-  }
+  void send(Packet packet) override { room_->deliver(packet); }
 
  private:
+  friend Room;
   const std::shared_ptr<Room> room_;
 };
+
+// All ranks get all packets in one order, which keeps causes before effects: a rank that answers a flood is not heard
+// before it. The thread that sends delivers, unless another one is at it, which then delivers this packet, too.
+void Room::deliver(Packet packet) {
+  std::unique_lock lock(mutex_);
+  queue_.push_back({packet, std::string(packet.bytes)});
+  if (delivers_) return;
+  delivers_ = true;
+  std::exception_ptr problem;
+  while (!queue_.empty()) {
+    const Sent sent = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    try {
+      packet = sent.packet;
+      packet.bytes = sent.bytes;
+      deliver_to_targets(packet);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    lock.lock();
+  }
+  delivers_ = false;
+  if (problem) std::rethrow_exception(problem);
+}
+
+void Room::deliver_to_targets(const Packet& packet) const {
+  const bool flood = packet.route == Route::flood;
+  for (uint32_t r = flood ? 0 : packet.target; r < (flood ? nranks : packet.target + 1); ++r)
+    if (const auto plane = planes[r].lock(); plane && (!flood || r != packet.origin)) plane->deliver(packet);
+}
 
 // The meetings to which not all ranks have come yet.
 struct Table {

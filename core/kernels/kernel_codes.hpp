@@ -13,7 +13,7 @@ namespace {
 // Numbers of a vector of float32, and vectors of a block.
 constexpr int float_lanes = vector_bytes / static_cast<int>(sizeof(float));
 constexpr int block_vectors = CodeKernels::block_numbers / float_lanes;
-using Floats = Single<float_lanes>;
+using FloatVector = Single<float_lanes>;
 using FloatBits = Word<float_lanes>;
 using BlockCode = Float8<3, true>;
 
@@ -30,7 +30,7 @@ template <typename E>
 void encode_numbers(const float* from, uint64_t count, unsigned char* to) {
   for_vectors(
       count, [=](uint64_t i, uint64_t some) __attribute__((always_inline)) {
-        Floats values{};
+        FloatVector values{};
         __builtin_memcpy(&values, from + i, some * sizeof(float));
         const auto codes = E::template narrow<float_lanes>(values);
         __builtin_memcpy(to + i * sizeof(uint16_t), &codes, some * sizeof(uint16_t));
@@ -42,14 +42,14 @@ void decode_numbers(const unsigned char* from, uint64_t count, float* to) {
       count, [=](uint64_t i, uint64_t some) __attribute__((always_inline)) {
         Vector<uint16_t, float_lanes> codes{};
         __builtin_memcpy(&codes, from + i * sizeof(uint16_t), some * sizeof(uint16_t));
-        const Floats values = E::template widen<float_lanes>(codes);
+        const FloatVector values = E::template widen<float_lanes>(codes);
         __builtin_memcpy(to + i, &values, some * sizeof(float));
       });
 }
 
 // The numbers of one block.
 struct Block {
-  Floats part[block_vectors];
+  FloatVector part[block_vectors];
 };
 
 template <int N>
@@ -67,7 +67,7 @@ TUTTI_INLINE uint32_t largest_of(Word<N> v) {
 // e + 127 of the block's scale 2^e.
 TUTTI_INLINE uint32_t scale_of(const Block& block) {
   FloatBits most{};
-  for (const Floats part : block.part) {
+  for (const FloatVector part : block.part) {
     FloatBits size = (FloatBits)part & 0x7fffffffu;
     size = (SignedWord<float_lanes>)size < 0x7f800000 ? size : FloatBits{};
     most = (SignedWord<float_lanes>)size > (SignedWord<float_lanes>)most ? size : most;
@@ -78,18 +78,20 @@ TUTTI_INLINE uint32_t scale_of(const Block& block) {
   return exponent < 9 ? 1 : exponent - 8;
 }
 
-TUTTI_INLINE Floats power_of_two(uint32_t biased) { return Floats{} + __builtin_bit_cast(float, biased << 23); }
+TUTTI_INLINE FloatVector power_of_two(uint32_t biased) {
+  return FloatVector{} + __builtin_bit_cast(float, biased << 23);
+}
 
 TUTTI_INLINE void encode_block(const Block& block, unsigned char* to) {
   const uint32_t scale = scale_of(block);
-  const Floats factor = power_of_two(2 * 127 - scale);
+  const FloatVector factor = power_of_two(2 * 127 - scale);
   for (int i = 0; i < block_vectors; ++i) {
     const auto codes = BlockCode::narrow<float_lanes>(block.part[i] * factor);
     __builtin_memcpy(to + i * float_lanes, &codes, sizeof codes);
   }
   to[CodeKernels::block_numbers] = static_cast<unsigned char>(scale);
 }
-TUTTI_INLINE Floats decoded_part(const unsigned char* from, int part) {
+TUTTI_INLINE FloatVector decoded_part(const unsigned char* from, int part) {
   Vector<uint8_t, float_lanes> codes;
   __builtin_memcpy(&codes, from + part * float_lanes, sizeof codes);
   return BlockCode::widen<float_lanes>(codes) * power_of_two(from[CodeKernels::block_numbers]);
@@ -128,7 +130,7 @@ void sum_blocks(const Reduction& r) {
     const uint64_t at = b * CodeKernels::block_bytes;
     Block sum;
     for (int i = 0; i < block_vectors; ++i) {
-      Floats part = decoded_part(static_cast<const unsigned char*>(r.srcs[0]) + at, i);
+      FloatVector part = decoded_part(static_cast<const unsigned char*>(r.srcs[0]) + at, i);
       for (uint32_t k = 1; k < r.nsrcs; ++k)
         part = part + decoded_part(static_cast<const unsigned char*>(r.srcs[k]) + at, i);
       sum.part[i] = r.divisor ? part / static_cast<float>(r.divisor) : part;

@@ -304,10 +304,12 @@ struct ExactFold {
   template <int N>
   TUTTI_INLINE Enclosed<N> quotient(Enclosed<N> x) const {
     Enclosed<N> y;
-    if (by.inverse != 0) {  // both products are exact, except among denormal numbers
+    if (by.inverse != 0) {
+      // Products are exact but for denormal quotients. There x.low is 0, so that high is rounded once, or its product
+      // is not exact: then bound is at least the least number, and nothing is certain.
       y.high = x.high * by.inverse;
       y.low = x.low * by.inverse;
-      y.bound = magnitude<N>(x.high - y.high * by.value) + magnitude<N>(x.low - y.low * by.value) + x.bound;
+      y.bound = magnitude<N>(x.low - y.low * by.value) + x.bound;
     } else {
       y.high = x.high / by.value;
       Double<N> rest = remainder<N>(x.high, y.high, by.value);

@@ -45,7 +45,7 @@ TUTTI_INLINE bool all_words(V truth) {
 
 // 2 N elements as two vectors of floats: of bfloat16 those at even places and those at odd ones, else the halves.
 template <int N>
-struct Floats {
+struct FloatPair {
   Single<N> first, second;
 };
 
@@ -58,7 +58,7 @@ struct InFloat : E {
   static constexpr uint32_t infinity = is_bfloat ? 0xff : 0x1f;
 
   template <typename Access>
-  TUTTI_INLINE static Floats<half> widen(Access access, const char* from, Short<word> v) {
+  TUTTI_INLINE static FloatPair<half> widen(Access access, const char* from, Short<word> v) {
     if constexpr (is_bfloat) {
       return {(Single<half>)((Word<half>)v << 16), (Single<half>)((Word<half>)v & 0xffff0000u)};
     } else {
@@ -67,7 +67,7 @@ struct InFloat : E {
     }
   }
   // No NaN comes here.
-  TUTTI_INLINE static Short<word> narrow(Floats<half> v) {
+  TUTTI_INLINE static Short<word> narrow(FloatPair<half> v) {
     if constexpr (is_bfloat) {
       const auto rounded = [](Single<half> x) {
         const Word<half> bits = (Word<half>)x;
@@ -107,7 +107,7 @@ class FloatFold {
     if constexpr (Access::lanes != word) {
       return exact_(access, i);  // the edges of paths that have no masks
     } else {
-      Floats<half> sum;
+      FloatPair<half> sum;
       if (pause_ == 0 && add_in_range(access, i, &sum)) [[likely]] {
         next_pause_ = 0;
         if (inverse_ != 0)
@@ -124,12 +124,12 @@ class FloatFold {
 
  private:
   template <typename Access>
-  TUTTI_INLINE bool add_in_range(Access access, uint64_t i, Floats<half>* sum) const {
+  TUTTI_INLINE bool add_in_range(Access access, uint64_t i, FloatPair<half>* sum) const {
     Short<word> greatest{}, least = greatest - uint16_t{1};
     for (uint32_t k = 0; k < exact_.n; ++k) {
       const char* from = static_cast<const char*>(exact_.srcs[k]) + i * sizeof(uint16_t);
       const Short<word> stored = access.template load<uint16_t>(from);
-      const Floats<half> x = F::widen(access, from, stored);
+      const FloatPair<half> x = F::widen(access, from, stored);
       sum->first = k ? sum->first + x.first : x.first;
       sum->second = k ? sum->second + x.second : x.second;
       const Short<word> size = stored + stored, less = size - uint16_t{1};

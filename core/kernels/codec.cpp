@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/codec.hpp"
 
-#include <tutti/gradients.h>
+#include <algorithm>
 
 namespace tutti::core {
-
-static_assert(is_in_blocks(TUTTI_WIRE_FLOAT8) && !is_in_blocks(TUTTI_WIRE_FLOAT16) &&
-              !is_in_blocks(TUTTI_WIRE_BFLOAT16));
 
 Codec::Codec(uint32_t wire, const KernelTable& kernels)
     : wire_(wire),
@@ -25,6 +22,29 @@ void Codec::decode(const void* codes, std::span<float> values) const {
 ReduceFunction find_code_reduction(uint32_t wire, uint32_t op) {
   if (!is_in_blocks(wire)) return find_reduction(wire == TUTTI_WIRE_FLOAT16 ? TUTTI_FLOAT16 : TUTTI_BFLOAT16, op);
   return op == TUTTI_SUM || op == TUTTI_AVG ? best_kernels().sum_blocks : nullptr;
+}
+
+void sum_codes(uint32_t wire, const Reduction& codes, std::span<float> sum) {
+  constexpr size_t most = 1024;  // numbers, which stay in the first cache
+  alignas(64) float decoded[most];
+  const Codec codec(wire);
+  const ReduceFunction add = find_reduction(TUTTI_FLOAT32, TUTTI_SUM);
+  for (size_t first = 0; first < sum.size(); first += most) {
+    const std::span<float> part = sum.subspan(first, std::min(most, sum.size() - first));
+    const auto decode = [&](uint32_t source, float* to) {
+      codec.decode(static_cast<const std::byte*>(codes.srcs[source]) + codec.bytes(first), {to, part.size()});
+    };
+    decode(0, part.data());
+    const void* sources[2] = {part.data(), decoded};
+    Reduction reduction{{part.data(), nullptr}, 1, sources, 2, part.size(), 0, {false, false}};
+    for (uint32_t i = 1; i < codes.nsrcs; ++i) {
+      decode(i, decoded);
+      add(reduction);
+    }
+    reduction.nsrcs = 1;
+    reduction.divisor = codes.divisor;
+    if (codes.divisor) add(reduction);
+  }
 }
 
 }  // namespace tutti::core

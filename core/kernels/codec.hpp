@@ -11,6 +11,8 @@
 // A unit is what cannot be cut: a code of 16 bits, or a block, 33 bytes: 32 codes, then the scale.
 #pragma once
 
+#include <tutti/tutti.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,7 +22,10 @@
 namespace tutti::core {
 
 // For TUTTI_WIRE_FLOAT16 ...
-constexpr bool is_in_blocks(uint32_t wire) { return wire == 3; }
+inline const char* wire_name(uint32_t wire) {
+  return wire == TUTTI_WIRE_FLOAT8 ? "float8" : wire == TUTTI_WIRE_BFLOAT16 ? "bfloat16" : "float16";
+}
+constexpr bool is_in_blocks(uint32_t wire) { return wire == TUTTI_WIRE_FLOAT8; }
 constexpr uint64_t unit_numbers(uint32_t wire) { return is_in_blocks(wire) ? CodeKernels::block_numbers : 1; }
 constexpr uint32_t unit_bytes(uint32_t wire) { return is_in_blocks(wire) ? uint32_t{CodeKernels::block_bytes} : 2; }
 // The units of so many numbers that lie together.
@@ -46,5 +51,9 @@ class Codec {
 // Reduces codes, a unit as an element: a left fold of float32 with one rounding. Of blocks there are only sums.
 // nullptr: not defined.
 ReduceFunction find_code_reduction(uint32_t wire, uint32_t op);
+
+// sum = the sources of `codes` added in float32, in their order, and divided by its divisor: no more is rounded. Nothing
+// else of `codes` is looked at.
+void sum_codes(uint32_t wire, const Reduction& codes, std::span<float> sum);
 
 }  // namespace tutti::core

@@ -52,6 +52,18 @@ struct Block {
   FloatVector part[block_vectors];
 };
 
+template <int N>
+TUTTI_INLINE uint32_t largest_of(Word<N> v) {
+  if constexpr (N > 4) {
+    Word<N / 2> half[2];
+    __builtin_memcpy(half, &v, sizeof v);
+    return largest_of<N / 2>((SignedWord<N / 2>)half[0] > (SignedWord<N / 2>)half[1] ? half[0] : half[1]);
+  }
+  uint32_t largest = 0;
+  for (int i = 0; i < N; ++i) largest = v[i] > largest ? v[i] : largest;
+  return largest;
+}
+
 // e + 127 of the block's scale 2^e.
 TUTTI_INLINE uint32_t scale_of(const Block& block) {
   FloatBits most{};
@@ -60,8 +72,7 @@ TUTTI_INLINE uint32_t scale_of(const Block& block) {
     size = (SignedWord<float_lanes>)size < 0x7f800000 ? size : FloatBits{};
     most = (SignedWord<float_lanes>)size > (SignedWord<float_lanes>)most ? size : most;
   }
-  uint32_t largest = 0;
-  for (int i = 0; i < float_lanes; ++i) largest = most[i] > largest ? most[i] : largest;
+  const uint32_t largest = largest_of<float_lanes>(most);
   // 448 is 1.75 * 2^8.
   const uint32_t exponent = (largest >> 23) + ((largest & 0x7fffffu) > 0x600000u ? 1 : 0);
   return exponent < 9 ? 1 : exponent - 8;

@@ -205,6 +205,22 @@ struct Float16 {
   }
 };
 
+// Bytes to words; the compiler would do it one by one.
+template <int N>
+TUTTI_INLINE Word<N> words_of(Vector<uint8_t, N> v) {
+#if defined(__AVX512BW__)
+  if constexpr (N == 16) return (Word<N>)_mm512_cvtepu8_epi32((__m128i)v);
+#endif
+#if defined(__AVX2__)
+  if constexpr (N == 8) {
+    long long low = 0;
+    __builtin_memcpy(&low, &v, sizeof v);
+    return (Word<N>)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(low));
+  }
+#endif
+  return __builtin_convertvector(v, Word<N>);
+}
+
 // The 8-bit floats: `kFraction` stored bits of the fraction. kFinite: without infinities, the last pattern is NaN.
 // Rounding beyond the largest number gives infinity, or NaN where there is none.
 template <int kFraction, bool kFinite>
@@ -218,7 +234,7 @@ struct Float8 {
   static constexpr uint32_t round_denormal = (rebias + 1 - kFraction + 23) << 23;
   template <int N>
   TUTTI_INLINE static Single<N> widen(Vector<uint8_t, N> v) {
-    const Word<N> small = __builtin_convertvector(v, Word<N>);
+    const Word<N> small = words_of<N>(v);
     const Word<N> sign = (small & 0x80u) << 24, magnitude = small & 0x7fu;
     const SignedWord<N> order = (SignedWord<N>)magnitude;
     const Word<N> shifted = magnitude << (23 - kFraction);

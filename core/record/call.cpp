@@ -9,6 +9,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "kernels/codec.hpp"
 #include "kernels/kernels.hpp"
 
 namespace tutti::core {
@@ -36,6 +37,7 @@ std::string call_text(const Call& call) {
   else if (is_reducing(call.collective))
     text += fmt::format(", {}", op_name(call.op));
   if (call.order) text += call.order == TUTTI_ORDER_EXACT ? ", exact order" : ", canonical order";
+  if (call.wire) text += fmt::format(", wire {}", wire_name(call.wire));
   if (has_root(call.collective)) text += fmt::format(", root {}", call.root);
   if (call.tag) text += ", " + tag;
   return text + ")";

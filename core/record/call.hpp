@@ -26,7 +26,8 @@ struct Call {
   uint32_t root = 0;  // 0 as well where there is none
   uint16_t collective = call_destroy;
   uint16_t dtype = 0;
-  uint16_t order = 0;       // of a reduction TUTTI_ORDER_CANONICAL or TUTTI_ORDER_EXACT; else 0
+  uint8_t order = 0;  // of a reduction TUTTI_ORDER_CANONICAL or TUTTI_ORDER_EXACT; else 0
+  uint8_t wire = 0;   // TUTTI_WIRE_*
   uint16_t algorithms = 0;  // a hash of tutti_options.algorithms; 0: there are none
   uint64_t tag = 0;         // tutti_options.tag
   // Of an operator of the application its name: its number is the rank's own.
@@ -36,7 +37,7 @@ struct Call {
   static void fields(auto& wire, auto& call) {
     std::string name(call.op_name_text.data(), strnlen(call.op_name_text.data(), call.op_name_text.size()));
     wire(call.sequence, call.count, call.plan, call.op, call.root, call.collective, call.dtype, call.order,
-         call.algorithms, call.tag, Field("operator", name, 0, call.op_name_text.size() - 1));
+         call.wire, call.algorithms, call.tag, Field("operator", name, 0, call.op_name_text.size() - 1));
     if constexpr (!std::is_const_v<std::remove_reference_t<decltype(call)>>)
       name.copy(call.op_name_text.data(), name.size());
   }
@@ -57,7 +58,7 @@ inline uint64_t identity_of(const Call& call) {
   const auto name =
       std::bit_cast<std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>>(call.op_name_text);
   const uint64_t kind = call.collective | uint64_t{call.dtype} << 8 | uint64_t{call.op} << 16 |
-                        uint64_t{call.order} << 32 | uint64_t{call.algorithms} << 48;
+                        uint64_t{call.order} << 32 | uint64_t{call.wire} << 40 | uint64_t{call.algorithms} << 48;
   // Odd numbers without a pattern; the products do not wait for each other.
   uint64_t sum = call.count * 0x9e3779b97f4a7c15u + call.plan * 0xc2b2ae3d27d4eb4fu + kind * 0x165667b19e3779f9u +
                  call.root * 0x27d4eb2f165667c5u + call.tag * 0x9fb21c651e98df25u + name[0] * 0xd6e8feb86659fd93u +

@@ -289,6 +289,7 @@ std::optional<Call> FlightRecorder::call(uint64_t sequence) const {
               get(o.collective),
               get(o.dtype),
               get(o.order),
+              static_cast<uint8_t>(get(o.wire)),
               static_cast<uint16_t>(get(o.algorithms)),
               get(o.tag),
               std::bit_cast<decltype(Call::op_name_text)>(name)};

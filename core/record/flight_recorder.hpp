@@ -78,7 +78,8 @@ class FlightRecorder {
     put(o.root, call.root);
     put(o.service, static_cast<uint16_t>(service));
     put(o.in_place, static_cast<uint8_t>(in_place));
-    put(o.order, static_cast<uint8_t>(call.order));
+    put(o.order, call.order);
+    put(o.wire, uint32_t{call.wire});
     put(o.status, int32_t{TUTTI_OK});
     put(o.plan, call.plan);
     put(o.slices, slices);

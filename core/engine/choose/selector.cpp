@@ -38,8 +38,27 @@ uint64_t largest_of_class(uint64_t bytes) {
 // The call of the smallest size of its class, for which all are judged. Ranks may plan calls in orders of their own, as
 // persistent ones are planned when they are made, and must choose alike.
 Shape of_class(Shape shape) {
-  shape.count = std::bit_floor(shape.count * shape.element_bytes()) / shape.element_bytes();
+  const uint64_t bytes = shape.element_bytes();
+  shape.count = (std::bit_floor(shape.count * bytes) + bytes - 1) / bytes;
   return shape;
+}
+
+// Does a step reduce a message while it arrives, in parts that know no unit of a wire format?
+bool cuts_units(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.lanes, [](const std::vector<Step>& lane) {
+    return std::ranges::any_of(lane, [](const Step& step) { return step.op.kind == TUTTI_STEP_RECV_REDUCE; });
+  });
+}
+
+// Is OUT written by reductions alone, and only for the application?
+bool keeps_sums(const Schedule& schedule) {
+  const auto keeps = [](const Step& step) {
+    const auto is_out = [](const tutti_span& span) { return span.chunks && span.buffer == TUTTI_BUFFER_OUT; };
+    return (step.op.kind == TUTTI_STEP_REDUCE || !is_out(step.op.dst)) && !is_out(step.op.src) &&
+           std::ranges::none_of(step.sources, is_out);
+  };
+  return std::ranges::all_of(schedule.lanes,
+                             [&](const std::vector<Step>& lane) { return std::ranges::all_of(lane, keeps); });
 }
 
 // The cost of one rank's schedule by itself: latency and bytes of its messages, all in a row.
@@ -207,6 +226,14 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, const Shape& shape, 
     if (const std::string why = take_plugin_error(); !why.empty()) candidate.reason += ": " + why;
     return candidate;
   }
+  if (is_in_blocks(shape.wire) && std::ranges::any_of(schedules, cuts_units)) {
+    candidate.reason = "it reduces messages while they arrive, which would cut the blocks of float8 (options.wire)";
+    return candidate;
+  }
+  if (shape.keeps_sums() && !std::ranges::all_of(schedules, keeps_sums)) {
+    candidate.reason = "its results are more than the sums of one step, which stay float32 (options.wire)";
+    return candidate;
+  }
   const std::vector<Schedule> sample = sampled(*algorithm, problem);
   // Unequal blocks run in one slice: the number would depend on sizes that not all ranks know.
   cost(candidate, problem, schedules, sample, shape, !has_unequal_blocks(shape.collective), model);
@@ -247,7 +274,7 @@ void Selector::cost(Candidate& candidate, const Problem& problem, const std::vec
 
 std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) const {
   std::vector<Candidate> all = judge_algorithms(of_class(shape), on_device);
-  if (shape.order != Order::free) require_order(shape, all, true);
+  if (shape.order != Order::free || shape.must_be_flat()) require_order(shape, all, true);
   add_natives(shape, on_device, all);
   return all;
 }
@@ -277,6 +304,7 @@ void Selector::add_natives(const Shape& shape, bool on_device, std::vector<Candi
       candidate.reason = "the order of its operands is not known, and the canonical one is required (TUTTI_ORDER)";
     if (shape.order == Order::exact)
       candidate.reason = "its roundings are not known, and exact sums are required (TUTTI_ORDER, options.order)";
+    if (shape.wire) candidate.reason = "it does not know wire formats (options.wire)";
     if (candidate.reason.empty()) candidate.reason = native->refuses(shape, &candidate.seconds);
     all.push_back(std::move(candidate));
   }
@@ -374,7 +402,9 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bo
     else if (shape.order == Order::exact && !proof.flat)
       candidate.reason =
           "it does not reduce all contributions in one step, as exact sums require (TUTTI_ORDER, options.order)";
-    else if (shape.order != Order::exact && !proof.rank_order)
+    else if (shape.must_be_flat() && !proof.flat)
+      candidate.reason = "it rounds sums on their way, where codes are rounded once (options.wire)";
+    else if (!shape.must_be_flat() && !proof.rank_order)
       candidate.reason = "its operands are not in rank order, and the operator does not commute";
     else if (!plugin_ && !look_at_all)
       break;
@@ -385,11 +415,11 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bo
 Candidate Selector::choose(const Shape& shape, bool on_device, bool ordered) {
   const Shape judged = of_class(shape);
   const auto key = std::make_tuple(judged.collective, judged.root, judged.count, judged.element_bytes(), on_device,
-                                   judged.order, ordered, judged.algorithms);
+                                   judged.order, judged.must_be_flat(), ordered, judged.algorithms);
   auto known = judged_.find(key);
   if (known == judged_.end()) {
     std::vector<Candidate> all = judge_algorithms(judged, on_device);
-    if (ordered || judged.order != Order::free) require_order(judged, all, false);
+    if (ordered || judged.order != Order::free || judged.must_be_flat()) require_order(judged, all, false);
     known = judged_.emplace(key, std::move(all)).first;
   }
   std::vector<Candidate> all = known->second;

@@ -109,8 +109,9 @@ class Selector {
   std::shared_ptr<const Tuning> tuning_;
   std::string misfit_;  // why tuning_ does not serve
   // The algorithms, best first: by collective, root, smallest count of a power-of-two size class and size of an
-  // element; host or device; the shape's order; in rank order or not; algorithms of the call.
-  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, Order, bool, uint64_t>, std::vector<Candidate>>
+  // element; host or device; the shape's order; flat or not; in rank order or not; algorithms of the call.
+  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, Order, bool, bool, uint64_t>,
+           std::vector<Candidate>>
       judged_;
 };
 

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/codec.hpp"
+
 namespace tutti::core {
 
 // The order in which a reduction combines contributions, with the numbers of TUTTI_ORDER_*.
@@ -30,7 +32,21 @@ struct Shape {
   uint32_t in_place = 0;
   Order order = Order::free;
   uint64_t algorithms = 0;  // of the call itself, as Selector::algorithms_of_call numbers them; 0: the communicator's
-  uint32_t element_bytes() const { return dtype ? dtype_bytes(dtype) : 1; }
+  uint32_t wire = 0;  // TUTTI_WIRE_*
+  uint32_t number_bytes() const { return dtype ? dtype_bytes(dtype) : 1; }
+  // What moves and is reduced: elements of a block, or, in a wire format, their units.
+  uint64_t units() const { return wire ? units_of(wire, count) : count; }
+  uint32_t element_bytes() const { return wire ? unit_bytes(wire) : number_bytes(); }
+  // Codes have memory of their own.
+  bool runs_in_place() const { return in_place && !wire; }
+  // Only schedules that reduce the contributions in one step and then move the result serve it: minima and maxima of
+  // codes do not round.
+  bool must_be_flat() const { return order == Order::exact || sums_codes(); }
+  bool sums_codes() const { return wire && (op == TUTTI_SUM || op == TUTTI_AVG); }
+  // The sums that each rank gets for itself alone stay float32.
+  bool keeps_sums() const {
+    return sums_codes() && (collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_REDUCE_SCATTER_V);
+  }
   bool operator==(const Shape&) const = default;
 };
 
@@ -38,7 +54,7 @@ struct ShapeHash {
   size_t operator()(const Shape& s) const {
     uint64_t h = s.count * 0x9e3779b97f4a7c15u;
     h ^= (uint64_t{s.collective} << 48) ^ (uint64_t{s.dtype} << 40) ^ (uint64_t{s.op} << 36) ^
-         (uint64_t{s.in_place} << 33) ^ (static_cast<uint64_t>(s.order) << 30) ^ s.root;
+         (uint64_t{s.in_place} << 33) ^ (static_cast<uint64_t>(s.order) << 30) ^ (uint64_t{s.wire} << 28) ^ s.root;
     h ^= s.algorithms;
     return h ^ (h >> 29);
   }

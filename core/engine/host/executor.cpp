@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "base/failure.hpp"
 #include "engine/fabric/scratch.hpp"
+#include "kernels/codec.hpp"
 
 namespace tutti::core {
 namespace {
@@ -57,6 +58,37 @@ const void* Execution::multiplied(const void* in, void* out, const Factor& facto
   return to;
 }
 
+// Calls body(first number, first unit, numbers) for each block of IN or OUT.
+template <typename Body>
+void Execution::for_each_block(uint32_t buffer, Body&& body) const {
+  const Plan& plan = *plan_;
+  const bool is_in = buffer == TUTTI_BUFFER_IN;
+  const BlockTable &table = plan.unequal.table, &units = plan.unequal.units;
+  const BlockList &numbers = is_in ? table.in : table.out, &coded = is_in ? units.in : units.out;
+  for (size_t b = 0; b < numbers.counts.size(); ++b) body(numbers.begins[b], coded.begins[b], numbers.counts[b]);
+  if (!numbers.counts.empty()) return;
+  const uint64_t all = (is_in ? plan.in_bytes : plan.out_bytes) / sizeof(float), count = plan.shape.count;
+  for (uint64_t at = 0, unit = 0; at < all; at += count, unit += plan.shape.units()) body(at, unit, count);
+}
+
+// The contribution, as it travels.
+void Execution::encode(const void* in) {
+  const Codec codec(plan_->shape.wire);
+  std::byte* const codes = scratch_ + plan_->codes.in;
+  for_each_block(TUTTI_BUFFER_IN, [&](uint64_t first, uint64_t unit, uint64_t count) {
+    codec.encode({static_cast<const float*>(in) + first, count}, codes + unit * plan_->element_bytes);
+  });
+}
+
+// The result, as all ranks have it.
+void Execution::decode() const {
+  const Codec codec(plan_->shape.wire);
+  const std::byte* const codes = scratch_ + plan_->codes.out;
+  for_each_block(TUTTI_BUFFER_OUT, [&](uint64_t first, uint64_t unit, uint64_t count) {
+    codec.decode(codes + unit * plan_->element_bytes, {static_cast<float*>(result_) + first, count});
+  });
+}
+
 void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, size_t ports, Moves moves,
                        const WindowList& windows, const Factor& factor) {
   plan_ = &plan;
@@ -76,6 +108,11 @@ void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, siz
   }
   if (sources_.size() < plan.most_sources) sources_.resize(plan.most_sources);
   if (plan.shape.op == op_premul_sum) in = multiplied(in, out, factor);
+  if (plan.shape.wire) {
+    encode(in);
+    in = scratch_ + plan.codes.in;
+    result_ = std::exchange(out, scratch_ + plan.codes.out);
+  }
   buffers_[TUTTI_BUFFER_IN].base = static_cast<std::byte*>(const_cast<void*>(in));
   buffers_[TUTTI_BUFFER_OUT].base = static_cast<std::byte*>(out);
   buffers_[TUTTI_BUFFER_SCRATCH].base = scratch_;
@@ -97,7 +134,9 @@ void Execution::find_registrations(size_t ports, const WindowList& windows) {
   if (!large) return;
   if (registrations_.size() < ports) registrations_.resize(ports);
   for (auto& of_port : registrations_) of_port.fill({});
-  const std::array<uint64_t, 4> sizes{0, plan_->in_bytes, plan_->out_bytes, plan_->scratch.bytes};
+  const bool coded = plan_->shape.wire != TUTTI_WIRE_PLAIN;
+  const std::array<uint64_t, 4> sizes{0, coded ? plan_->codes.in_bytes : plan_->in_bytes,
+                                      coded ? plan_->codes.out_bytes : plan_->out_bytes, plan_->scratch.bytes};
   std::array<const tutti_window*, 4> in_windows{};
   for (const uint32_t b : {TUTTI_BUFFER_IN, TUTTI_BUFFER_OUT})
     if (sizes[b] && !windows.empty()) in_windows[b] = find_window(windows, buffers_[b].base, sizes[b]);
@@ -154,6 +193,7 @@ bool Execution::advance() {
     LaneRun& run = *runs_[lane];
     if (run.head != run.end && !advance_lane(lane, run)) all = false;
   }
+  if (all && plan_->shape.wire && !plan_->shape.keeps_sums()) decode();
   return all;
 }
 
@@ -300,7 +340,18 @@ void Execution::reduce_locally(const Active& active, uint32_t part) {
   const Reduction reduction{
       {dst, nullptr},     1,           sources_.data(),   n, bytes / plan_->element_bytes, step.divisor,
       {streaming, false}, plan_->user, plan_->shape.dtype};
+  if (plan_->shape.keeps_sums() && step.dst.buffer == TUTTI_BUFFER_OUT) return keep_sum(reduction);
   plan_->reduce(reduction);
+}
+
+// The sum goes to OUT as float32. `codes` is its reduction into the codes of OUT.
+void Execution::keep_sum(const Reduction& codes) const {
+  const uint32_t wire = plan_->shape.wire;
+  const std::byte* const begin = buffers_[TUTTI_BUFFER_OUT].base;
+  const auto bytes = static_cast<uint64_t>(static_cast<const std::byte*>(codes.dsts[0]) - begin);
+  const uint64_t first = bytes / plan_->element_bytes * unit_numbers(wire);
+  const uint64_t count = std::min(codes.count * unit_numbers(wire), plan_->out_bytes / sizeof(float) - first);
+  sum_codes(wire, codes, {static_cast<float*>(result_) + first, count});
 }
 
 void Execution::move(Active& active, uint64_t position, LaneRun& run) {

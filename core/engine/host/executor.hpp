@@ -157,6 +157,11 @@ class Execution {
   std::byte* address(const Operand& operand, uint64_t slice, uint64_t* bytes) const;
   RegisteredSpan registered_span(const Operand& operand, const std::byte* address, const Link& link) const;
   void find_registrations(size_t ports, const WindowList& windows);
+  template <typename Body>
+  void for_each_block(uint32_t buffer, Body&& body) const;
+  void encode(const void* in);
+  void decode() const;
+  void keep_sum(const Reduction& codes) const;
   const void* multiplied(const void* in, void* out, const Factor& factor);
   void note_progress() { progressed_ = moved_ = true; }
   [[noreturn]] void fail(const Active& active, const Flow& flow) const;
@@ -177,6 +182,7 @@ class Execution {
   std::byte* scratch_ = nullptr;
   uint64_t scratch_capacity_ = 0;
   bool scratch_lent_ = false;  // for ever
+  void* result_ = nullptr;     // of a wire format: OUT, for the numbers
   std::vector<std::byte> contribution_;  // of a premul_sum, where it cannot lie in OUT
   std::vector<const void*> sources_;     // of the step that is reduced
 };

@@ -22,16 +22,16 @@ const BlockList& all_blocks(const BlockTable& table, uint32_t nranks) {
 class Lengths {
  public:
   Lengths(const Plan& plan, uint32_t nranks, uint32_t rank)
-      : blocks_(plan.unequal), collective_(plan.shape.collective), nranks_(nranks), rank_(rank) {}
+      : blocks_(plan.unequal), shape_(plan.shape), collective_(plan.shape.collective), nranks_(nranks), rank_(rank) {}
 
   uint64_t of_scratch(uint32_t chunk) const {
     const tutti_extent& extent = blocks_.scratch[chunk];
-    const uint64_t length = blocks_.table.length_of(collective_, nranks_, rank_, extent.block_class);
+    const uint64_t length = blocks().length_of(collective_, nranks_, rank_, extent.block_class);
     return bound(length, extent.piece + 1) - bound(length, extent.piece);
   }
   // A chunk of IN or OUT: its first element, and how many there are.
   std::pair<uint64_t, uint64_t> in_buffer(uint32_t buffer, uint32_t chunk) const {
-    const BlockList& list = buffer == TUTTI_BUFFER_IN ? blocks_.table.in : blocks_.table.out;
+    const BlockList& list = buffer == TUTTI_BUFFER_IN ? blocks().in : blocks().out;
     const auto pieces = static_cast<uint32_t>(blocks_.cuts.size()) + 1;
     const uint32_t block = chunk / pieces, piece = chunk % pieces;
     const uint64_t begin = bound(list.counts[block], piece);
@@ -39,9 +39,11 @@ class Lengths {
   }
 
  private:
+  const BlockTable& blocks() const { return blocks_.carried(shape_); }
   uint64_t bound(uint64_t length, uint32_t piece) const { return piece_bound(blocks_.cuts, length, piece); }
 
   const UnequalBlocks& blocks_;
+  const Shape& shape_;
   uint32_t collective_, nranks_, rank_;
 };
 
@@ -77,6 +79,18 @@ class Binding {
   const Lengths& lengths_;
 };
 
+// The list in units of a wire format.
+void fill_units(uint32_t wire, const BlockList& elements, BlockList& units) {
+  units.counts.clear();
+  units.begins.clear();
+  uint64_t end = 0;
+  for (const uint64_t count : elements.counts) {
+    units.begins.push_back(end);
+    units.counts.push_back(units_of(wire, count));
+    end += units.counts.back();
+  }
+}
+
 }  // namespace
 
 uint64_t BlockList::total() const { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
@@ -110,6 +124,10 @@ uint64_t chunk_length(const Plan& plan, uint32_t nranks, uint32_t rank, uint32_t
 void bind_blocks(Plan& plan, const BlockTable& table, uint32_t nranks, uint32_t rank) {
   plan.unequal.table.in = table.in;
   plan.unequal.table.out = table.out;
+  if (plan.shape.wire) {
+    fill_units(plan.shape.wire, table.in, plan.unequal.units.in);
+    fill_units(plan.shape.wire, table.out, plan.unequal.units.out);
+  }
   const Lengths lengths(plan, nranks, rank);
   const Binding binding(plan, lengths);
   for (Operand& part : plan.parts) binding.bind(part);
@@ -119,10 +137,11 @@ void bind_blocks(Plan& plan, const BlockTable& table, uint32_t nranks, uint32_t 
       binding.bind(step.dst);
       binding.bind(step.src);
     }
-  const uint64_t bytes_before = plan.call_bytes;
-  plan.in_bytes = table.in.extent() * plan.element_bytes;
-  plan.out_bytes = table.out.extent() * plan.element_bytes;
-  plan.call_bytes = std::max(table.in.total(), table.out.total()) * plan.element_bytes;
+  if (plan.shape.wire) place_codes(plan, plan.unequal.units.in.total(), plan.unequal.units.out.total());
+  const uint64_t bytes_before = plan.call_bytes, element = plan.shape.number_bytes();
+  plan.in_bytes = table.in.extent() * element;
+  plan.out_bytes = table.out.extent() * element;
+  plan.call_bytes = std::max(table.in.total(), table.out.total()) * element;
   if (std::bit_width(plan.call_bytes) != std::bit_width(bytes_before)) plan.moves = nullptr;
   plan.common_hash = plan.unequal.way_hash;
   plan.count = 0;

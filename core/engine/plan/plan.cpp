@@ -42,7 +42,7 @@ struct AccessRange {
 class Aliases {
  public:
   Aliases(const Shape& shape, uint32_t rank, uint32_t pieces)
-      : in_place_(shape.in_place != 0),
+      : in_place_(shape.runs_in_place()),
         in_offset_(block_in_place(shape.collective, rank, TUTTI_BUFFER_IN) * pieces),
         out_offset_(block_in_place(shape.collective, rank, TUTTI_BUFFER_OUT) * pieces) {}
   AccessRange range(const tutti_span& span, bool written) const {
@@ -150,6 +150,21 @@ bool sends_by_reference(const Plan& plan) {
   return std::ranges::any_of(plan.links, [](const Link* link) { return link->port->all_memory != nullptr; });
 }
 
+void place_codes(Plan& plan, uint64_t in_units, uint64_t out_units) {
+  constexpr uint64_t alignment = 64;
+  uint64_t end = plan.scratch.bytes;
+  const auto place = [&end](uint64_t bytes) {
+    const uint64_t begin = (end + alignment - 1) / alignment * alignment;
+    end = begin + bytes;
+    return begin;
+  };
+  plan.codes.in_bytes = in_units * plan.element_bytes;
+  plan.codes.out_bytes = out_units * plan.element_bytes;
+  plan.codes.in = place(plan.codes.in_bytes);
+  plan.codes.out = place(plan.codes.out_bytes);
+  plan.scratch.bytes = end;
+}
+
 std::string transports_of(const Plan& plan) {
   std::set<std::string> names;
   for (const Link* link : plan.links) names.insert(link->port->api->name);
@@ -181,20 +196,24 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   plan.user = user;
   if (is_reducing(shape.collective))
     plan.reduce = user                          ? reduce_by_user
+                  : shape.wire                  ? find_code_reduction(shape.wire, shape.op)
                   : shape.order == Order::exact ? find_exact_sum(shape.dtype)
                                                 : find_reduction(shape.dtype, shape.op);
   const bool unequal = has_unequal_blocks(shape.collective);
   const uint64_t count = unequal ? 0 : shape.count;
-  const uint64_t block = count * plan.element_bytes;
-  plan.in_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_IN);
-  plan.out_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_OUT);
+  const uint64_t block = count * shape.number_bytes();
+  const uint64_t in_blocks = block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_IN);
+  const uint64_t out_blocks = block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_OUT);
+  plan.in_bytes = block * in_blocks;
+  plan.out_bytes = block * out_blocks;
   plan.call_bytes = std::max(plan.in_bytes, plan.out_bytes);
   if (unequal) {
     plan.unequal.cuts = schedule.cuts;
     plan.unequal.scratch = schedule.scratch;
   }
 
-  const ChunkLayout layout(schedule, count);
+  const uint64_t units = unequal ? 0 : shape.units();
+  const ChunkLayout layout(schedule, units);
   const Aliases aliases(shape, rank, schedule.pieces());
   const uint32_t divisor = contributors(shape.collective, nranks, rank);  // of avg
   const auto fusions = find_fusions(schedule);
@@ -239,6 +258,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
     plan.lanes.push_back(std::move(bound));
   }
   plan.scratch = lay_out_scratch(schedule, layout, slices, plan.element_bytes);
+  if (shape.wire) place_codes(plan, units * in_blocks, units * out_blocks);
   plan.links.assign(used.begin(), used.end());
   plan.transports = transports_of(plan);
   return plan;

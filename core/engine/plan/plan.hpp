@@ -54,6 +54,13 @@ struct BoundStep {
   uint32_t dependency_step = 0;
 };
 
+// Where a plan whose numbers travel as codes keeps those of IN and OUT: in the launch's scratch. The schedule moves and
+// reduces these, so it runs in its form out of place, and each block begins with a unit of its own.
+struct CodePlaces {
+  uint64_t in = 0, out = 0;              // offsets
+  uint64_t in_bytes = 0, out_bytes = 0;  // sizes
+};
+
 // The means to bind a plan of a collective with unequal blocks, again for each table.
 struct UnequalBlocks {
   std::vector<tutti_cut> cuts;  // of the schedule, as the next
@@ -61,6 +68,8 @@ struct UnequalBlocks {
   std::vector<uint64_t> scratch_begins;
   uint64_t way_hash = 0;  // of the algorithm
   BlockTable table;       // that it is bound to
+  BlockTable units;       // of a wire format: the same in units, one block after another
+  const BlockTable& carried(const Shape& shape) const { return shape.wire ? units : table; }
 };
 
 struct Plan {
@@ -70,7 +79,7 @@ struct Plan {
   const NativeGroup* native = nullptr;  // carries it out instead of the steps
   uint64_t slices = 1;
   uint64_t schedule_hash = 0;
-  uint32_t element_bytes = 1;
+  uint32_t element_bytes = 1;  // of what moves
   std::vector<std::vector<BoundStep>> lanes;
   std::vector<Operand> sources;
   std::vector<Operand> parts;
@@ -80,6 +89,7 @@ struct Plan {
   ReduceFunction reduce = nullptr;
   const UserOperator* user = nullptr;    // reduces by it
   ScratchLayout scratch;
+  CodePlaces codes;  // of a wire format
   uint64_t in_bytes = 0, out_bytes = 0;  // sizes of the user's buffers at this rank; 0: none
   uint64_t call_bytes = 0;               // what reports count
   std::string transports;
@@ -123,8 +133,9 @@ inline Piece piece_of(const Plan& plan, const Operand& operand, uint64_t slice) 
 // The call of a shape, as ranks compare it, without what only the plan has.
 inline Call call_of(const Shape& s, uint64_t count, uint64_t tag) {
   Call call{0, count, 0, s.op, s.root, static_cast<uint16_t>(s.collective), static_cast<uint16_t>(s.dtype)};
-  if (s.order != Order::free) call.order = static_cast<uint16_t>(s.order);
+  if (s.order != Order::free) call.order = static_cast<uint8_t>(s.order);
   if (s.algorithms) call.algorithms = static_cast<uint16_t>(s.algorithms % 65535 + 1);
+  call.wire = static_cast<uint8_t>(s.wire);
   call.tag = tag;
   return call;
 }
@@ -135,6 +146,9 @@ inline Call call_of(const Plan& plan, uint64_t sequence, uint64_t tag) {
   if (plan.user) name_user_op(call, plan.user->name, plan.user->commutative);
   return call;
 }
+
+// Gives the codes of a wire format, so many units, their places behind the schedule's scratch.
+void place_codes(Plan& plan, uint64_t in_units, uint64_t out_units);
 
 // Binds a schedule, to blocks of no elements where blocks are unequal: bind_blocks() is next. `links` are the
 // communicator's, by peer; entries for peers that the schedule does not use may be anything. `user`: of an operator of

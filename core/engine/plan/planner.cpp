@@ -43,14 +43,16 @@ Schedule with_levels(const tutti_algorithm& algorithm, Problem problem, bool in_
 
 Plan Planner::plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule& schedule) {
   const UserOperator* user = operators->find(shape.op);
-  const Candidate choice = selector->choose(shape, on_device, user && !user->commutative);
+  Shape carried = shape;  // what moves
+  carried.count = shape.units();
+  const Candidate choice = selector->choose(carried, on_device, user && !user->commutative);
   if (choice.native) {
     Plan plan = native_plan(*choice.native, shape, nranks, rank);
     plan.common_hash = hash_text(fmt::format("collective {}", plan.algorithm)) ^ shape.algorithms;
     return plan;
   }
   const tutti_algorithm& algorithm = *choice.algorithm;
-  Problem problem = selector->problem(algorithm, shape);
+  Problem problem = selector->problem(algorithm, carried);
   const auto key = std::make_tuple(&algorithm, problem.collective, problem.root, problem.block_bytes, shape.algorithms);
   if (verifies && !proved.contains(key)) {
     if (const Proof proof = verify_algorithm(algorithm, problem); !proof.ok())
@@ -58,18 +60,18 @@ Plan Planner::plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule&
                     fmt::format("TUTTI_VERIFY: algorithm {} is wrong: {}", algorithm.name, proof.error));
     proved.insert(key);
   }
-  problem.in_place.assign(nranks, shape.in_place != 0);
+  problem.in_place.assign(nranks, shape.runs_in_place());
   std::string error;
   require(build_schedule(algorithm, make_query(problem, rank), &schedule, &error), algorithm, error);
   const uint64_t hash = schedule_hash(schedule);  // of what the algorithm gave
   if (on_device && !schedule.has_levels()) schedule = with_levels(algorithm, problem, shape.in_place != 0, rank);
-  const uint64_t slices = choice.cut ? selector->slices_of(schedule, shape, uncut) : 1;
+  const uint64_t slices = choice.cut ? selector->slices_of(schedule, carried, uncut) : 1;
   Plan plan = bind_plan(schedule, shape, slices, nranks, rank, *links, user);
   plan.algorithm = algorithm.name;
   plan.schedule_hash = hash;
-  plan.common_hash =
-      hash_text(fmt::format("{} in {} slices{}", algorithm.name, slices, on_device ? " on device memory" : "")) ^
-      shape.algorithms;
+  plan.common_hash = hash_text(fmt::format("{} in {} slices{}{}", algorithm.name, slices,
+                                           on_device ? " on device memory" : "", shape.wire ? " as codes" : "")) ^
+                     shape.algorithms;
   plan.unequal.way_hash = plan.common_hash;
   return plan;
 }

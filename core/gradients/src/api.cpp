@@ -136,7 +136,7 @@ std::unique_ptr<Reducer> make(tutti_comm* comm, const tutti_gradients_config& co
     throw *fault;
   }
   std::optional<Communicator> gather;
-  if (config.wire != TUTTI_WIRE_PLAIN && exchange->nranks() > 1) gather = duplicate(comm, ".gradients.gather");
+  if (config.flags & TUTTI_GRADIENTS_FEEDBACK && exchange->nranks() > 1) gather = duplicate(comm, ".gradients.gather");
   return std::make_unique<Reducer>(std::move(*exchange), std::move(gather), std::move(*declaration));
 }
 

@@ -8,19 +8,12 @@
 #include <bit>
 #include <cstring>
 
+#include "kernels/codec.hpp"
+
 namespace tutti::gradients {
 namespace {
 
-// Numbers that are decoded, added and encoded together: they stay in the first cache.
-constexpr size_t piece_numbers = 1024;
 constexpr size_t block_numbers = core::CodeKernels::block_numbers;
-static_assert(piece_numbers % block_numbers == 0);
-
-// Calls body(first, size) for the pieces of [0, count).
-template <typename Body>
-void for_pieces(size_t count, Body&& body) {
-  for (size_t first = 0; first < count; first += piece_numbers) body(first, std::min(piece_numbers, count - first));
-}
 
 // left += right, element by element.
 void add(std::span<float> left, std::span<const float> right) {
@@ -37,19 +30,32 @@ void subtract_finite(std::span<float> left, std::span<const float> right) {
   }
 }
 
+// Leaves of contributions that have travelled what they have lost.
+void keep_losses(uint32_t wire, std::span<float> numbers) {
+  constexpr size_t most = 1024;  // numbers that stay in the first cache
+  static_assert(most % block_numbers == 0);
+  const core::Codec codec(wire);
+  std::array<std::byte, 2 * most> codes;
+  std::array<float, most> decoded;
+  for (size_t first = 0; first < numbers.size(); first += most) {
+    const std::span<float> piece = numbers.subspan(first, std::min(most, numbers.size() - first));
+    codec.encode(piece, codes.data());
+    codec.decode(codes.data(), std::span(decoded).first(piece.size()));
+    subtract_finite(piece, std::span(decoded).first(piece.size()));
+  }
+}
+
 }  // namespace
 
 Bucket::Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent)
     : wiring_(wiring), count_(extent.count), dtype_(extent.dtype), missing_(extent.tensors.size()) {
   for (const size_t number : extent.tensors) parts_.push_back({tensors[number].first, tensors[number].count});
-  if (!wiring.codec || count_ == 0) return;
+  if (!wiring.feedback || count_ == 0) return;
   const size_t each = (count_ + wiring.nranks - 1) / wiring.nranks;
   shard_ = (each + block_numbers - 1) / block_numbers * block_numbers;
-  shard_bytes_ = wiring.codec->bytes(shard_);
   values_.emplace(shard_ * wiring.nranks * sizeof(float));  // zeroed, also behind the last number
-  codes_.emplace(shard_bytes_ * wiring.nranks);
-  received_.emplace(shard_bytes_ * wiring.nranks);
-  if (wiring.feedback) lost_.resize(shard_);
+  results_.resize(shard_ * wiring.nranks);
+  lost_.resize(shard_);
 }
 
 void Bucket::assign(size_t place, void* data) {
@@ -83,12 +89,12 @@ void Bucket::start() {
   if (count_ == 0)
     stage_ = BucketStage::complete;
   else if (shard_ > 0)
-    start_encoded();
+    reduce_with_feedback();
   else
-    start_plain();
+    reduce();
 }
 
-void Bucket::start_plain() {
+void Bucket::reduce() {
   copied_ = !is_contiguous();
   if (copied_ && wiring_.device)
     throw Error(TUTTI_INVALID_USAGE, "the tensors of a bucket do not lie one after another (TUTTI_GRADIENTS_DEVICE)");
@@ -105,7 +111,7 @@ void Bucket::start_plain() {
 }
 
 void Bucket::pack() {
-  const bool adds = wiring_.codec && wiring_.feedback;
+  const bool adds = shard_ > 0;
   for (const Part& part : parts_) {
     if (part.count == 0) continue;
     std::byte* const to = values_->data() + part.first * dtype_bytes(dtype_);
@@ -118,47 +124,20 @@ void Bucket::pack() {
   }
 }
 
-void Bucket::start_encoded() {
+void Bucket::reduce_with_feedback() {
   pack();
-  const core::Codec& codec = *wiring_.codec;
-  std::array<float, piece_numbers> decoded;
-  for (uint32_t rank = 0; rank < wiring_.nranks; ++rank) {
-    uint8_t* const codes = codes_->data() + rank * shard_bytes_;
-    for_pieces(shard_, [&](size_t first, size_t size) {
-      const std::span<float> piece = numbers().subspan(rank * shard_ + first, size);
-      codec.encode(piece, codes + codec.bytes(first));
-      if (!wiring_.feedback) return;
-      codec.decode(codes + codec.bytes(first), std::span(decoded).first(size));
-      subtract_finite(piece, std::span(decoded).first(size));
-    });
-  }
   begin(wiring_.exchange, [&](tutti_comm* comm, tutti_request** request) {
-    return tutti_all_to_all(comm, codes_->data(), received_->data(), shard_bytes_, TUTTI_UINT8, &wiring_.options,
-                            request);
+    return tutti_reduce_scatter(comm, numbers().data(), own_shard().data(), shard_, dtype_, wiring_.op,
+                                &wiring_.options, request);
   });
 }
 
-// The result of this rank's shard, encoded in its place for all_gather.
-void Bucket::reduce_shard() {
-  const core::Codec& codec = *wiring_.codec;
-  uint8_t* const result = codes_->data() + wiring_.rank * shard_bytes_;
-  std::array<float, piece_numbers> sum, decoded;
-  for_pieces(shard_, [&](size_t first, size_t size) {
-    const std::span<float> total = std::span(sum).first(size), part = std::span(decoded).first(size);
-    const size_t at = codec.bytes(first);
-    codec.decode(received_->data() + at, total);
-    for (uint32_t rank = 1; rank < wiring_.nranks; ++rank) {
-      codec.decode(received_->data() + rank * shard_bytes_ + at, part);
-      add(total, part);
-    }
-    if (wiring_.op == TUTTI_AVG)
-      for (float& number : total) number /= static_cast<float>(wiring_.nranks);
-    if (wiring_.feedback) add(total, std::span(lost_).subspan(first, size));
-    codec.encode(total, result + at);
-    if (!wiring_.feedback) return;
-    codec.decode(result + at, part);
-    subtract_finite(total, part);
-    std::ranges::copy(total, lost_.begin() + static_cast<std::ptrdiff_t>(first));
+// The sums of this rank's shard are there.
+void Bucket::gather() {
+  keep_losses(wiring_.options.wire, numbers());
+  add(lost_, own_shard());
+  begin(wiring_.gather, [&](tutti_comm* comm, tutti_request** request) {
+    return tutti_all_gather(comm, lost_.data(), results_.data(), shard_, dtype_, &wiring_.options, request);
   });
 }
 
@@ -167,49 +146,33 @@ void Bucket::advance(bool may_gather) {
     if (shard_ == 0) {
       stage_ = BucketStage::complete;
     } else if (may_gather) {
-      reduce_shard();
-      begin(wiring_.gather, [&](tutti_comm* comm, tutti_request** request) {
-        return tutti_all_gather(comm, codes_->data() + wiring_.rank * shard_bytes_, codes_->data(), shard_bytes_,
-                                TUTTI_UINT8, &wiring_.options, request);
-      });
+      gather();
       stage_ = BucketStage::gathering;
     }
   }
-  if (stage_ == BucketStage::gathering && request_.test()) stage_ = BucketStage::complete;
+  if (stage_ == BucketStage::gathering && request_.test()) {
+    subtract_finite(lost_, own_shard());
+    stage_ = BucketStage::complete;
+  }
 }
 
 void Bucket::rest(uint64_t nanoseconds) { request_.wait_for(std::chrono::nanoseconds(nanoseconds)); }
 
 void Bucket::unpack() {
   request_ = Request();
-  if (shard_ > 0) {
-    std::array<float, piece_numbers> decoded;
-    auto part = parts_.begin();
-    for (uint32_t rank = 0; rank < wiring_.nranks; ++rank)
-      for_pieces(shard_, [&](size_t first, size_t size) {
-        wiring_.codec->decode(codes_->data() + rank * shard_bytes_ + wiring_.codec->bytes(first),
-                              std::span(decoded).first(size));
-        const uint64_t begin = rank * shard_ + first, end = std::min<uint64_t>(begin + size, count_);
-        for (uint64_t at = begin; at < end;) {
-          while (at >= part->end()) ++part;
-          const uint64_t some = std::min(end, part->end()) - at;
-          if (part->data)
-            std::copy_n(decoded.data() + (at - begin), some, static_cast<float*>(part->data) + (at - part->first));
-          at += some;
-        }
-      });
-  } else if (copied_) {
-    for (const Part& part : parts_)
-      if (part.data && part.count > 0)
-        std::memcpy(part.data, values_->data() + part.first * dtype_bytes(dtype_), bytes_of(part));
-  }
+  const std::byte* const from = shard_ > 0 ? reinterpret_cast<const std::byte*>(results_.data())
+                                : copied_  ? values_->data()
+                                           : nullptr;
+  for (const Part& part : parts_)
+    if (from && part.data && part.count > 0)
+      std::memcpy(part.data, from + part.first * dtype_bytes(dtype_), bytes_of(part));
   for (Part& part : parts_) part.is_marked = false;
   missing_ = parts_.size();
   stage_ = BucketStage::waiting;
 }
 
 std::span<float> Bucket::lost(size_t place) {
-  if (shard_ == 0 || !wiring_.feedback) return {};
+  if (shard_ == 0) return {};
   return numbers().subspan(parts_[place].first, parts_[place].count);
 }
 

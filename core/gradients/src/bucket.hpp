@@ -1,43 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One bucket on its way through a step.
+// One bucket on its way through a step: an all_reduce, in place in the tensors where these lie one after another, else in
+// a copy; in a wire format by the options of the call.
 //
-// Plain: an all_reduce, in place in the tensors where these lie one after another, else in a copy.
+// With error feedback the bucket is n equal shards, of which rank r owns the r-th:
 //
-// Encoded, by n ranks: the bucket is n equal shards, of which rank r owns the r-th.
+//   pack             the tensors, added to what contributions have lost so far
+//   reduce_scatter   each owner gets the sum of its shard, which is not rounded; contributions are, and lose
+//   all_gather       all ranks get the results, with what each owner has lost so far, rounded: the owner loses
+//   unpack
 //
-//   pack         the tensors, with what the last step has left (error feedback), into float32
-//   encode       all shards, once
-//   all_to_all   each owner gets the codes of its shard from all ranks
-//   reduce       the owner decodes them and adds them up in float32, in the order of ranks; divides; encodes the result
-//   all_gather   all ranks get the codes of all results
-//   unpack       every rank, the owner too, decodes the same codes: equal bits on all ranks
-//
-// Each rank sends 2 (n-1)/n times the codes of a bucket, as a ring all_reduce sends 2 (n-1)/n times the bucket.
+// Each rank sends 2 (n-1)/n times the bucket, or its codes, as a ring all_reduce does.
 #pragma once
 
 #include <tutti/gradients.h>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
 #include <tutti/tutti.hpp>
 #include <vector>
 
-#include "kernels/codec.hpp"
 #include "layout.hpp"
 
 namespace tutti::gradients {
 
 // All buckets share this.
 struct Wiring {
-  tutti_comm* exchange;  // for all_reduce and all_to_all, in the order of buckets
+  tutti_comm* exchange;  // for all_reduce and reduce_scatter, in the order of buckets
   tutti_comm* gather;    // for all_gather, in the order of buckets: so neither waits for the other
   uint32_t rank, nranks;
   uint32_t op;  // TUTTI_SUM or TUTTI_AVG
-  std::optional<core::Codec> codec;
   bool feedback, device;
-  tutti_options options;
+  tutti_options options;  // with the wire format
 };
 
 // A tensor in its bucket.
@@ -76,12 +72,13 @@ class Bucket {
 
  private:
   enum class BucketStage { waiting, exchanging, gathering, complete };
-  void start_plain();
-  void start_encoded();
+  void reduce();
+  void reduce_with_feedback();
+  void gather();
   void pack();
-  void reduce_shard();
   uint64_t bytes_of(const Part& part) const;
   std::span<float> numbers() { return {reinterpret_cast<float*>(values_->data()), shard_ * wiring_.nranks}; }
+  std::span<float> own_shard() { return std::span(results_).subspan(wiring_.rank * shard_, shard_); }
   bool is_contiguous() const;
   template <typename Call>
   void begin(tutti_comm* comm, Call&& call);
@@ -95,10 +92,9 @@ class Bucket {
   Request request_;
   bool copied_ = false;
   std::optional<Buffer<std::byte>> values_;  // the packed tensors; with feedback also what was lost
-  // Used by an encoded bucket only.
-  size_t shard_ = 0;        // numbers
-  size_t shard_bytes_ = 0;  // their codes
-  std::optional<Buffer<uint8_t>> codes_, received_;
+  // With feedback only.
+  size_t shard_ = 0;  // numbers
+  std::vector<float> results_;
   std::vector<float> lost_;  // of this rank's shard of results
 };
 

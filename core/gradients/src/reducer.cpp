@@ -43,8 +43,7 @@ Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Decl
               exchange_.rank(),
               exchange_.nranks(),
               declaration.op,
-              gather_ ? std::optional(core::Codec(declaration.wire)) : std::nullopt,
-              (declaration.flags & TUTTI_GRADIENTS_FEEDBACK) != 0,
+              gather_.has_value(),
               (declaration.flags & TUTTI_GRADIENTS_DEVICE) != 0,
               {}},
       limits_{declaration.first_bucket_bytes, declaration.bucket_bytes, wiring_.device},
@@ -55,6 +54,7 @@ Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Decl
   wiring_.options.stream = declaration.stream;
   wiring_.options.order = declaration.order;
   wiring_.options.algorithms = algorithms_ ? algorithms_->c_str() : nullptr;
+  wiring_.options.wire = declaration.wire;
   std::vector<uint64_t> declared(tensors_.size());
   std::iota(declared.begin(), declared.end(), 0);
   build(declared);

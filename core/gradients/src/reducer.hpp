@@ -40,7 +40,7 @@ class TimeLimit;
 
 class Reducer {
  public:
-  // Both are duplicates of the caller's; `gather` is empty where nothing is encoded.
+  // Both are duplicates of the caller's; `gather` is empty without error feedback, or where one rank is alone.
   Reducer(Communicator exchange, std::optional<Communicator> gather, Declaration declaration);
   // Collective, but for a step that is under way: that is aborted.
   ~Reducer();

@@ -52,6 +52,14 @@ enum class Order : uint32_t {
   exact = TUTTI_ORDER_EXACT
 };
 
+// How the float32 numbers of a call travel (TUTTI_WIRE_*).
+enum class Wire : uint32_t {
+  plain = TUTTI_WIRE_PLAIN,
+  float16 = TUTTI_WIRE_FLOAT16,
+  bfloat16 = TUTTI_WIRE_BFLOAT16,
+  float8 = TUTTI_WIRE_FLOAT8
+};
+
 // Options of one call: `world.all_reduce(in, out, tutti::Op::sum, {.stream = stream, .timeout = 5s})`.
 struct Options {
   // A stream of the buffers' device (a cudaStream_t); nullptr: its default stream. Must be nullptr for host memory.
@@ -63,6 +71,7 @@ struct Options {
   // The algorithms that may carry out a collective: "ring", "flat,direct", "^ring"; nullptr: the communicator's.
   const char* algorithms = nullptr;
   Order order = Order::communicator;  // of a reduction
+  Wire wire = Wire::plain;            // of float32
   uint64_t tag = 0;                   // of a collective, for reports and traces; 0: none
 };
 
@@ -81,7 +90,7 @@ class COptions {
  public:
   COptions(const char* call, const Options& options) {
     if (!options.stream && options.timeout.count() == 0 && !options.persistent && !options.algorithms &&
-        options.order == Order::communicator && !options.tag)
+        options.order == Order::communicator && options.wire == Wire::plain && !options.tag)
       return;
     options_.struct_size = sizeof options_;
     options_.timeout_ns = nanoseconds(call, "Options::timeout", options.timeout);
@@ -89,6 +98,7 @@ class COptions {
     options_.flags = options.persistent ? uint32_t{TUTTI_PERSISTENT} : 0;
     options_.algorithms = options.algorithms;
     options_.order = static_cast<uint32_t>(options.order);
+    options_.wire = static_cast<uint32_t>(options.wire);
     options_.tag = options.tag;
   }
   const tutti_options* get() const { return options_.struct_size ? &options_ : nullptr; }

@@ -143,7 +143,7 @@ typedef struct tutti_flight_operation {
   uint64_t slices; /* in which it is carried out; 0: not known */
   uint64_t tag;    /* the application's (tutti_options.tag); 0: none */
   uint32_t algorithms; /* a hash of tutti_options.algorithms; 0: the communicator's */
-  uint32_t reserved;
+  uint32_t wire;       /* TUTTI_WIRE_* */
 } tutti_flight_operation;
 
 /* A send or receive. */

@@ -42,15 +42,6 @@ extern "C" {
 
 typedef struct tutti_gradients tutti_gradients;
 
-/* How float32 tensors travel. Contributions are rounded once on the way, then summed in float32 in the order of ranks;
- * the result is rounded once more. With one rank nothing is rounded. */
-enum {
-  TUTTI_WIRE_PLAIN = 0,    /* as they are, by all_reduce; tensors of every type */
-  TUTTI_WIRE_FLOAT16 = 1,  /* half the bytes; beyond 65504 is infinity */
-  TUTTI_WIRE_BFLOAT16 = 2, /* half the bytes; the range of float32 */
-  TUTTI_WIRE_FLOAT8 = 3    /* about a quarter: blocks of 32 float8_e4m3 with a power of two as scale; infinity is NaN */
-};
-
 enum {
   TUTTI_GRADIENTS_FEEDBACK = 1u << 0, /* error feedback: the rounding error of a step is added in the next one */
   TUTTI_GRADIENTS_THREAD = 1u << 1,   /* a thread of its own starts buckets, rounds and advances them. Else ready, test
@@ -68,7 +59,7 @@ typedef struct tutti_gradients_config {
   uint32_t flags;              /* TUTTI_GRADIENTS_* */
   uint64_t bucket_bytes;       /* most bytes of a bucket, unless one tensor alone is larger; 0: 25 MiB */
   uint64_t first_bucket_bytes; /* of the first one of each type, so that communication starts early; 0: 1 MiB */
-  uint32_t wire;               /* TUTTI_WIRE_* */
+  uint32_t wire;               /* TUTTI_WIRE_*: how float32 tensors travel; plain serves every type */
   uint32_t op;                 /* TUTTI_SUM or TUTTI_AVG; 0: TUTTI_AVG */
   uint64_t timeout_ns;         /* of each operation; 0: the communicator's */
   void* stream;                /* with TUTTI_GRADIENTS_DEVICE: where buckets are summed, after what computes them */

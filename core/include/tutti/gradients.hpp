@@ -20,13 +20,6 @@
 
 namespace tutti {
 
-enum class Wire : uint32_t {
-  plain = TUTTI_WIRE_PLAIN,
-  float16 = TUTTI_WIRE_FLOAT16,
-  bfloat16 = TUTTI_WIRE_BFLOAT16,
-  float8 = TUTTI_WIRE_FLOAT8
-};
-
 struct GradientSettings {
   Op op = Op::avg;  // or sum
   Wire wire = Wire::plain;

@@ -76,6 +76,16 @@ enum {
                                 contributions alone. docs/exact-sums.md */
 };
 
+/* How the float32 numbers of one call travel (tutti_options). Contributions are rounded once, the rank's own too; sums
+ * are float32; the result is rounded once more, so that all ranks get equal bits, unless each rank gets its own
+ * (reduce_scatter). core/gradients/README.md has the error bounds. */
+enum {
+  TUTTI_WIRE_PLAIN = 0,    /* as they are; every type */
+  TUTTI_WIRE_FLOAT16 = 1,  /* half the bytes; beyond 65504 is infinity */
+  TUTTI_WIRE_BFLOAT16 = 2, /* half the bytes; the range of float32 */
+  TUTTI_WIRE_FLOAT8 = 3    /* about a quarter: blocks of 32 float8_e4m3 with a power of two as scale; infinity is NaN */
+};
+
 /* The settings of a communicator. Strings are copied. A setting that must be equal on all ranks and is not is an error
  * that names two ranks and both values.
  *
@@ -270,7 +280,9 @@ typedef struct tutti_options {
                              place of the communicator's. NULL, "": the communicator's. One that does not exist is
                              TUTTI_NOT_FOUND; where none can serve it is TUTTI_NOT_SUPPORTED */
   uint32_t order;         /* of reductions: TUTTI_ORDER_* */
-  uint32_t reserved;      /* 0 */
+  uint32_t wire;          /* TUTTI_WIRE_*: not plain only for float32 in host memory, of broadcast, all_gather(_v) and, as
+                             sum or avg (as min or max too, but for float8), of all_reduce, reduce and
+                             reduce_scatter(_v), in the free order. One rank alone rounds nothing */
   uint64_t tag;           /* of collectives: the application's name for the call, which errors, hang verdicts and
                              traces show; 0: none */
 } tutti_options;

@@ -2,7 +2,7 @@
 #include "kernels/codec.hpp"
 
 #include <gtest/gtest.h>
-#include <tutti/gradients.h>
+#include <tutti/tutti.h>
 
 #include <bit>
 #include <cfloat>

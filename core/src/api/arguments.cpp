@@ -31,6 +31,38 @@ const UserOperator* check_user_op(const UserOperators& all, const char* call, ui
                       op->name, dtype_name(dtype), taken));
 }
 
+// Why the wire format cannot serve the call; "" where it can.
+std::string why_not_coded(uint32_t wire, const Shape& shape) {
+  switch (shape.collective) {
+    case TUTTI_BROADCAST:
+    case TUTTI_ALL_GATHER:
+    case TUTTI_ALL_GATHER_V:
+    case TUTTI_REDUCE:
+    case TUTTI_ALL_REDUCE:
+    case TUTTI_REDUCE_SCATTER:
+    case TUTTI_REDUCE_SCATTER_V:
+      break;
+    default:
+      return "wire formats serve broadcast, all_gather, all_gather_v, reduce, all_reduce, reduce_scatter and "
+             "reduce_scatter_v only";
+  }
+  if (shape.dtype != TUTTI_FLOAT32)
+    return fmt::format("wire formats are for float32: {} travels as it is", dtype_name(shape.dtype));
+  if (!is_reducing(shape.collective)) return {};
+  const bool adds = shape.op == TUTTI_SUM || shape.op == TUTTI_AVG;
+  if (is_of_application(shape.op)) return "an operator of the application takes numbers that are not rounded";
+  if (adds && shape.order != Order::free)
+    return fmt::format("the order of the sum is {}: contributions that are rounded on their way are another sum",
+                       order_name(shape.order));
+  if (adds || ((shape.op == TUTTI_MIN || shape.op == TUTTI_MAX) && !is_in_blocks(wire))) return {};
+  if (shape.op == TUTTI_MIN || shape.op == TUTTI_MAX)
+    return fmt::format(
+        "{} of float8 depends on the scales of its blocks: use float16 or bfloat16, whose rounding keeps "
+        "the order of numbers",
+        op_name(shape.op));
+  return fmt::format("the error of {} has no bound: expected sum, avg, min or max", op_name(shape.op));
+}
+
 }  // namespace
 
 void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype, Order order) {
@@ -81,6 +113,24 @@ Order check_order(const Communicator& communicator, const char* call, uint32_t o
                     "= TUTTI_ORDER_CANONICAL, or reduce in parts",
                     call, most_exact_sources, communicator.nranks()));
   return asked;
+}
+
+uint32_t check_wire(const Communicator& communicator, const char* call, uint32_t wire, const Shape& shape,
+                    const DeviceMemory& where) {
+  if (wire == TUTTI_WIRE_PLAIN) return TUTTI_WIRE_PLAIN;
+  if (wire > TUTTI_WIRE_FLOAT8)
+    invalid(
+        fmt::format("{}: options.wire is {}, expected TUTTI_WIRE_FLOAT16, TUTTI_WIRE_BFLOAT16, TUTTI_WIRE_FLOAT8 "
+                    "or 0 (plain)",
+                    call, wire));
+  if (const std::string why = why_not_coded(wire, shape); !why.empty())
+    invalid(fmt::format("{}: options.wire is {}, but {}", call, wire_name(wire), why));
+  if (where)
+    throw Failure(
+        TUTTI_NOT_SUPPORTED,
+        fmt::format("{}: options.wire is {}, but the buffers are memory of {}: wire formats serve host memory", call,
+                    wire_name(wire), describe(where)));
+  return communicator.nranks() > 1 ? wire : uint32_t{TUTTI_WIRE_PLAIN};
 }
 
 void check_collective(const char* call, uint32_t collective) {

@@ -27,6 +27,9 @@ inline uint32_t shape_op(uint32_t op, const UserOperator* user) { return user &&
 // Throws Failure for operators and types that have none.
 Order check_order(const Communicator& communicator, const char* call, uint32_t order, bool reduces, uint32_t op,
                   uint32_t dtype);
+// The wire format of a call, whose shape is complete but for it: `wire`, or plain where one rank is alone.
+uint32_t check_wire(const Communicator& communicator, const char* call, uint32_t wire, const Shape& shape,
+                    const DeviceMemory& where);
 // The device reduces by it.
 void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype, Order order);
 void check_collective(const char* call, uint32_t collective);

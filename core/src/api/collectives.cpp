@@ -214,6 +214,7 @@ DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& g
   shape.root = given.root;
   const DeviceMemory where = locate_buffers(c, call, which, in, out, options.stream);
   if (where && reduces) check_op_on_device(call, where, given.op, given.dtype, shape.order);
+  shape.wire = check_wire(c, call, options.wire, shape, where);
   return where;
 }
 
@@ -226,7 +227,7 @@ tutti_status collective(tutti_comm* comm, uint32_t which, Arguments&& arguments,
                         tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     const char* name = collective_name(which);
-    const tutti_options options = checked_call(name, given, request);
+    const tutti_options options = checked_call(name, given, request, which != TUTTI_BARRIER);
     BlockTable* const table = has_unequal_blocks(which) ? &kept_table() : nullptr;
     Shape shape;
     shape.collective = which;

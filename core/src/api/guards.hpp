@@ -43,14 +43,18 @@ Options checked(const char* call, const Options* options, uint32_t flags = 0) {
 }
 
 // The options of a call with a request, in full.
-inline tutti_options checked_call(const char* call, const tutti_options* options, tutti_request** request) {
+// `moves_float32`: check_wire looks at options.wire.
+inline tutti_options checked_call(const char* call, const tutti_options* options, tutti_request** request,
+                                  bool moves_float32 = false) {
   const tutti_options known = checked(call, options, TUTTI_PERSISTENT);
   if (known.flags & TUTTI_PERSISTENT && !request)
     invalid(
         fmt::format("{}: options.flags has TUTTI_PERSISTENT, but request is NULL: expected where to write the request "
                     "that tutti_request_start starts",
                     call));
-  if (known.reserved) invalid(fmt::format("{}: options.reserved is {}, expected 0", call, known.reserved));
+  if (known.wire && !moves_float32)
+    invalid(fmt::format("{}: options.wire is {}, but wire formats are of collectives that move float32: expected 0",
+                        call, known.wire));
   return known;
 }
 

@@ -16,7 +16,7 @@ constexpr size_t alignment = 64;
 
 bool may_join(const GroupedCall& made) {
   const Shape& shape = made.call.shape;
-  return !made.on_stream && !is_of_application(shape.op) && !made.blocks && shape.collective != TUTTI_BARRIER;
+  return !made.on_stream && !is_of_application(shape.op) && !made.blocks && !is_in_blocks(shape.wire) && shape.collective != TUTTI_BARRIER;
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ bool CallGroup::joins(const GroupPart& part, const GroupedCall& made) const {
   const GroupedCall& first = calls[part.calls.front()];
   const Shape &a = first.call.shape, &b = made.call.shape;
   return may_join(first) && a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.order == b.order &&
-         a.algorithms == b.algorithms && a.root == b.root && first.call.tag == made.call.tag &&
+         a.wire == b.wire && a.algorithms == b.algorithms && a.root == b.root && first.call.tag == made.call.tag &&
          call_bytes(part.shape) <= largest_part && call_bytes(a) <= largest_joined;
 }
 

@@ -175,6 +175,25 @@ TEST(BoundDevice, OperatorsOfTheApplicationServeTheHostOnly) {
   EXPECT_EQ(tutti_comm_destroy(made.comm), TUTTI_OK);
 }
 
+TEST(BoundDevice, WireFormatsServeTheHostOnly) {
+  const Made made = make("simulated:0");
+  ASSERT_EQ(made.status, TUTTI_OK) << made.error;
+  void* data = memory_of("simulated", 0, 40);
+  tutti_options options{sizeof options};
+  options.wire = TUTTI_WIRE_BFLOAT16;
+  EXPECT_EQ(tutti_all_reduce(made.comm, data, data, 10, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr),
+            TUTTI_NOT_SUPPORTED);
+  EXPECT_NE(std::string(tutti_comm_error(made.comm))
+                .find("options.wire is bfloat16, but the buffers are memory of device simulated 0: wire formats serve "
+                      "host memory"),
+            std::string::npos)
+      << tutti_comm_error(made.comm);
+  float numbers[10] = {};
+  EXPECT_EQ(tutti_all_reduce(made.comm, numbers, numbers, 10, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), TUTTI_OK);
+  kind("simulated").memory->release(kind("simulated").memory->self, data);
+  EXPECT_EQ(tutti_comm_destroy(made.comm), TUTTI_OK);
+}
+
 TEST(BoundDevice, WithoutOneAStreamIsRefused) {
   const Made made = make("none");
   ASSERT_EQ(made.status, TUTTI_OK) << made.error;

@@ -78,6 +78,18 @@ void call_with_unequal_blocks(Communicator& comm, const void* in, void* out, uin
             TUTTI_OK);
 }
 
+// Numbers that travel as codes.
+void call_with_codes(Communicator& comm, const void* in, void* out, uint64_t bytes) {
+  tutti_options options{sizeof options};
+  options.wire = TUTTI_WIRE_FLOAT8;
+  ASSERT_EQ(tutti_all_reduce(comm.handle(), in, out, bytes / 4, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), TUTTI_OK);
+  const std::array<uint64_t, 2> counts{bytes / 8, bytes / 16};
+  options.wire = TUTTI_WIRE_FLOAT16;
+  ASSERT_EQ(tutti_reduce_scatter_v(comm.handle(), in, out, counts.data(), nullptr, TUTTI_FLOAT32, TUTTI_AVG, &options,
+                                   nullptr),
+            TUTTI_OK);
+}
+
 // Several shapes in turn, an odd number of calls in each round: no window and no cache of the last call sees one shape
 // only.
 void call_all(Communicator& comm, void* in, void* out) {
@@ -88,6 +100,7 @@ void call_all(Communicator& comm, void* in, void* out) {
                 TUTTI_OK);
       ASSERT_EQ(tutti_broadcast(comm.handle(), in, out, bytes, TUTTI_UINT8, 0, nullptr, nullptr), TUTTI_OK);
       call_with_unequal_blocks(comm, in, out, bytes);
+      call_with_codes(comm, in, out, bytes);
     }
   }
 }

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,18 @@ def test_ways(folder, small):
             expect(f"{what} sends nothing: {sent}", set(sent.values()) == {0})
         else:
             expect(f"{what}: formats are smaller: {sent}", sent["float8"] < sent["float16"] == sent["bfloat16"] < sent["plain"])
+
+
+def test_hosts(small):
+    """Over TCP between pretended hosts, whose links have a rate: that needs root and iproute2."""
+    if os.geteuid() or not shutil.which("ip") or subprocess.run(["ip", "netns", "list"], capture_output=True).returncode:
+        print("without pretended hosts: they need root and iproute2")
+        return
+    result = subprocess.run([RUN, "-n", "2", "--no-label", "--hosts-as-netns", "2", PERF, "buckets", small, "--compute", "2", "-n", "2",
+                             "-w", "1"], capture_output=True, text=True, timeout=100, env={**os.environ, "NETNS_RATE": "1gbit"})
+    rows = rows_of(result)
+    expect("hosts", result.returncode == 0 and len(rows) == 8 and all(row[5] == "0" for row in rows) and "transports: tcp" in result.stdout,
+           result)
 
 
 def test_choices(folder, small):
@@ -130,6 +143,7 @@ with tempfile.TemporaryDirectory() as place:
     here = pathlib.Path(place)
     (here / "small.csv").write_text(SMALL)
     test_ways(here, here / "small.csv")
+    test_hosts(here / "small.csv")
     test_choices(here, here / "small.csv")
     test_refusals(here, here / "small.csv")
     (here / "models").mkdir()

@@ -128,6 +128,7 @@ TEST(BucketOptions, WrongOnesAreRefused) {
                                                        {model, "--advance", "me"},
                                                        {model, "--compute", "-1"},
                                                        {model, "--compute", "soon"},
+                                                       {model, "--compute", "nan"},
                                                        {model, "--bucket-bytes", "0"},
                                                        {model, "--first-bucket-bytes", "1Q"},
                                                        {model, "--feedback", "--wire", "plain"},

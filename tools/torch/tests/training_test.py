@@ -100,11 +100,12 @@ class Ends(unittest.TestCase):
             path = os.path.join(folder, "script.py")
             with open(path, "w") as file:
                 file.write("import os, sys, time, torch, torch.distributed as dist, tutti.torch\n"
-                           "dist.init_process_group('tutti')\nrank = dist.get_rank()\n" + textwrap.dedent(script))
-            begin = time.monotonic()
+                           "dist.init_process_group('tutti')\nrank = dist.get_rank()\n"
+                           "open(__file__ + '.begun', 'w').write(str(time.monotonic()))\n" + textwrap.dedent(script))
             start = [sys.executable, "-W", "ignore", "-m", "tutti.run", "-n", str(ranks), "--no-label", path]
-            done = subprocess.run(start, capture_output=True, text=True, timeout=100)
-            self.assertLess(time.monotonic() - begin, 60)
+            done = subprocess.run(start, capture_output=True, text=True, timeout=500)
+            with open(path + ".begun") as begun:  # a busy machine takes a minute to import torch
+                self.assertLess(time.monotonic() - float(begun.read()), 60)
         return done.returncode, done.stdout, done.stderr
 
     def test_a_program_that_destroys_nothing(self):

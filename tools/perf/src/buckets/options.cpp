@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -122,6 +123,7 @@ BucketOptions BucketsCommand::options() const {
   made.model = read_model(texts_->model);
   made.wires = wires_of(texts_->wire, made.model);
   made.threads = threads_of(texts_->advance);
+  if (std::isnan(texts_->compute_ms)) throw std::invalid_argument("--compute nan: expected milliseconds");
   made.compute_us = texts_->compute_ms < 0 ? static_cast<double>(made.model.compute_us()) : texts_->compute_ms * 1000;
   made.bucket_bytes = bucket_size(texts_->bucket, "--bucket-bytes");
   made.first_bucket_bytes = bucket_size(texts_->first_bucket, "--first-bucket-bytes");

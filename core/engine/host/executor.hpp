@@ -178,6 +178,7 @@ class Execution {
   uint64_t scratch_capacity_ = 0;
   bool scratch_lent_ = false;  // for ever
   std::vector<std::byte> contribution_;  // of a premul_sum, where it cannot lie in OUT
+  std::vector<const void*> sources_;     // of the step that is reduced
 };
 
 }  // namespace tutti::core

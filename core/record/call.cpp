@@ -22,7 +22,8 @@ void name_user_op(Call& call, const std::string& name, bool commutative) {
 
 std::string call_text(const Call& call) {
   if (call.collective == call_destroy) return "tutti_comm_destroy()";
-  if (call.collective == TUTTI_BARRIER) return "barrier()";
+  const std::string tag = call.tag ? fmt::format("tag {}", call.tag) : "";
+  if (call.collective == TUTTI_BARRIER) return fmt::format("barrier({})", tag);
   const bool counted = all_know_blocks(call.collective);
   std::string text = fmt::format("{}({}{}", collective_name(call.collective),
                                  counted ? fmt::format("{} x ", call.count) : "", dtype_name(call.dtype));
@@ -36,7 +37,17 @@ std::string call_text(const Call& call) {
     text += fmt::format(", {}", op_name(call.op));
   if (call.order) text += call.order == TUTTI_ORDER_EXACT ? ", exact order" : ", canonical order";
   if (has_root(call.collective)) text += fmt::format(", root {}", call.root);
+  if (call.tag) text += ", " + tag;
   return text + ")";
+}
+
+const char* other_algorithms(const Call& call, const Call& other) {
+  return call.algorithms == other.algorithms ? "" : " with other algorithms (tutti_options.algorithms)";
+}
+
+std::string call_name(const Call& call) {
+  return fmt::format("{} #{}{}", collective_name(call.collective), call.sequence,
+                     call.tag ? fmt::format(", tag {}", call.tag) : "");
 }
 
 // These collectives have no operator: the field tells that there is a difference.
@@ -70,8 +81,9 @@ CallDifference difference_of(uint32_t rank, const Call& call, uint32_t other_ran
                     "have their buffers on devices or all on the host, at the same places of the same windows or in "
                     "none, the same plugins and TUTTI_ settings?",
                     call_text(call), call.sequence, other_rank, call.plan, other.plan)};
-  return {rank, fmt::format("called {} as operation #{}, rank {} called {}: all ranks must make the same calls",
-                            call_text(call), call.sequence, other_rank, call_text(other))};
+  return {rank,
+          fmt::format("called {} as operation #{}, rank {} called {}{}: all ranks must make the same calls",
+                      call_text(call), call.sequence, other_rank, call_text(other), other_algorithms(call, other))};
 }
 
 }  // namespace tutti::core

@@ -36,7 +36,6 @@ constexpr uint64_t services_at = lines(state_at + sizeof(tutti_flight_state));
 constexpr uint64_t operations_at = services_at + TUTTI_FLIGHT_SERVICES * sizeof(tutti_flight_service);
 constexpr uint64_t transfers_at = operations_at + TUTTI_FLIGHT_OPERATIONS * sizeof(tutti_flight_operation);
 constexpr uint64_t file_bytes = transfers_at + TUTTI_FLIGHT_TRANSFERS * sizeof(tutti_flight_transfer);
-static_assert(sizeof(tutti_flight_operation) == line, "a begin touches one cache line");
 
 template <typename T>
 T get(T& from) {
@@ -282,9 +281,17 @@ std::optional<Call> FlightRecorder::call(uint64_t sequence) const {
   if (std::atomic_ref(o.number).load(std::memory_order_acquire) != sequence + 1) return std::nullopt;
   OpName name;
   for (size_t i = 0; i < name.size(); ++i) name[i] = get(op_names_[sequence % TUTTI_FLIGHT_OPERATIONS][i]);
-  return Call{sequence,          get(o.count), get(o.plan),
-              get(o.collective), get(o.dtype), get(o.op),
-              get(o.root),       get(o.order), std::bit_cast<decltype(Call::op_name_text)>(name)};
+  return Call{sequence,
+              get(o.count),
+              get(o.plan),
+              get(o.op),
+              get(o.root),
+              get(o.collective),
+              get(o.dtype),
+              get(o.order),
+              static_cast<uint16_t>(get(o.algorithms)),
+              get(o.tag),
+              std::bit_cast<decltype(Call::op_name_text)>(name)};
 }
 
 // Since the last sign that this rank was inside: a call's begin or end, or a wait that looked around.
@@ -380,8 +387,7 @@ std::optional<FlightRecorder::LaterCall> FlightRecorder::later_call(const Earlie
       const auto begin = other.begin_of(call.sequence);
       const auto made = other.call(call.sequence);
       if (!begin || *begin <= *begun || !made) continue;
-      later = LaterCall{call.communicator, fmt::format("{} #{} of {}", collective_name(made->collective), call.sequence,
-                                                       other.state_->name)};
+      later = LaterCall{call.communicator, fmt::format("{} of {}", call_name(*made), other.state_->name)};
     }
   });
   return later;
@@ -413,8 +419,7 @@ std::optional<WaitElsewhere> FlightRecorder::wait() const {
   }
   const auto call = this->call(wait.number);
   if (!call || get(operations_[wait.number % TUTTI_FLIGHT_OPERATIONS].end_ticks)) return std::nullopt;
-  wait.text =
-      printable(fmt::format("{} #{} of {}{}", collective_name(call->collective), wait.number, state_->name, site()));
+  wait.text = printable(fmt::format("{} of {}{}", call_name(*call), state_->name, site()));
   return wait;
 }
 

@@ -82,6 +82,8 @@ class FlightRecorder {
     put(o.status, int32_t{TUTTI_OK});
     put(o.plan, call.plan);
     put(o.slices, slices);
+    put(o.tag, call.tag);
+    put(o.algorithms, uint32_t{call.algorithms});
     calls_hash_ = std::rotl(calls_hash_, 1) * 5 + identity_of(call);
     const auto name = std::bit_cast<OpName>(call.op_name_text);
     for (size_t i = 0; i < name.size(); ++i) put(op_names_[call.sequence % TUTTI_FLIGHT_OPERATIONS][i], name[i]);

@@ -29,7 +29,7 @@ constexpr auto flush_interval = std::chrono::milliseconds(50);
 
 static_assert(sizeof(tutti_trace_service) == 64 && sizeof(tutti_trace_call) == 64 && sizeof(tutti_trace_step) == 64);
 static_assert(sizeof(tutti_trace_transfer) == 64 && sizeof(tutti_trace_clock) == 64 && sizeof(tutti_trace_lost) == 64);
-static_assert(sizeof(tutti_trace_peer_clock) == 64 && sizeof(tutti_trace_link) == 64);
+static_assert(sizeof(tutti_trace_peer_clock) == 64 && sizeof(tutti_trace_link) == 64 && sizeof(tutti_trace_tag) == 64);
 
 struct Stamp {
   uint64_t clock = 0;  // its identity

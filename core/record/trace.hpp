@@ -61,6 +61,7 @@ class Trace {
   void service(uint32_t service, const std::string& algorithm, const std::string& transports);
   void call(const tutti_flight_operation& o, uint64_t end_ticks, int32_t status) {
     moved(end_ticks);
+    if (o.tag) put(tutti_trace_tag{TUTTI_TRACE_TAG, 0, o.number - 1, o.tag, {}});
     put(tutti_trace_call{TUTTI_TRACE_CALL, status, o.number - 1, o.begin_ticks, end_ticks, o.count, o.plan,
                          o.collective, o.dtype, o.op, o.root, o.service, o.in_place, static_cast<uint32_t>(o.slices)});
   }

@@ -145,7 +145,7 @@ void DeviceStreams::begin(const StreamCall& given, const BlockTable* blocks, con
     prepare();
     StreamPlan& plan = plans_.find(call, blocks);
     if (!plans_.may_use_windows(call)) require_scratch(plan);
-    Call mine = call_of(plan.plan, 0);
+    Call mine = call_of(plan.plan, 0, call.tag);
     mine.plan ^= plans_.places().hash();
     comm_.enter(mine, plan.plan, service_of(plan));
     state_ = StreamState::opens;

@@ -17,8 +17,7 @@ constexpr size_t most_operations = 256;
 }  // namespace
 
 std::string StreamOperation::text() const {
-  const Shape& s = call.shape;
-  if (!transfers) return call_text({0, s.count, 0, s.collective, s.dtype, s.op, s.root});
+  if (!transfers) return call_text(call_of(call.shape, call.shape.count, call.tag));
   return transfers == 1 ? text_of(transfer)
                         : fmt::format("exchange of {} transfers ({} ...)", transfers, text_of(transfer));
 }

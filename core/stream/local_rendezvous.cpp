@@ -113,13 +113,12 @@ void LocalRendezvous::require_default_stream(const Arrival& arrival) {
 }
 
 void LocalRendezvous::require_same(const Arrival& first, const Arrival& other) {
-  const auto text = [](const Arrival& arrival) {
-    const Shape& s = arrival.call;
-    return call_text({0, arrival.launch->plan->plan.count, 0, s.collective, s.dtype, s.op, s.root});
-  };
-  if (!(other.call == first.call))
-    throw Failure(TUTTI_MISMATCH, fmt::format("the ranks do not call the same: rank {} called {}, rank {} called {}",
-                                              first.launch->rank, text(first), other.launch->rank, text(other)));
+  const auto call = [](const Arrival& of) { return call_of(of.call, of.launch->plan->plan.count, of.tag); };
+  const auto text = [&call](const Arrival& arrival) { return call_text(call(arrival)); };
+  if (!(other.call == first.call) || other.tag != first.tag)
+    throw Failure(TUTTI_MISMATCH, fmt::format("the ranks do not call the same: rank {} called {}, rank {} called {}{}",
+                                              first.launch->rank, text(first), other.launch->rank, text(other),
+                                              other_algorithms(call(first), call(other))));
   if (has_unequal_blocks(first.call.collective) &&
       other.launch->plan->plan.common_hash != first.launch->plan->plan.common_hash)
     throw Failure(TUTTI_MISMATCH, fmt::format("rank {} called {} with other counts than rank {} did: all ranks must "

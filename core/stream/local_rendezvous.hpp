@@ -44,13 +44,14 @@ class LocalRendezvous {
   // Destroys the events that were left here.
   ~LocalRendezvous();
 
-  // A rank's part: `device` and `call` are checked to be the same for all.
+  // A rank's part: `device`, `call` and `tag` are checked to be the same for all.
   struct Arrival {
     StreamLaunch* launch = nullptr;
     DeviceTables device;
     Shape call;
     // Called by issue() while the device is busy; throws when the rank gives up. Lives until the turn has passed.
     const std::function<void()>* meanwhile = nullptr;
+    uint64_t tag = 0;
   };
   // Any thread; one arrival per rank and turn. Takes the rendezvous's lock once, in a process with one rank never.
   // Returns the turn, to be asked for with passed().

@@ -18,6 +18,7 @@ struct StreamCall {
   const void* in = nullptr;
   void* out = nullptr;
   void* stream = nullptr;
+  uint64_t tag = 0;  // of the application
   uint64_t timeout_ns = 0;
   uint64_t sequence = 0;       // among the communicator's collectives
   bool capturing = false;      // the stream records what it is given

@@ -153,7 +153,7 @@ void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlac
       call.shape.root == setup_.rank)
     copy_to_output(call, plan);
   const std::function<void()> waiting = [this] { wait_here(); };
-  const uint64_t place = rendezvous_->arrive({&launch_, setup_.device.tables, common(call.shape), &waiting});
+  const uint64_t place = rendezvous_->arrive({&launch_, setup_.device.tables, common(call.shape), &waiting, call.tag});
   while (!rendezvous_->passed(place, std::chrono::microseconds(setup_.has_channels() ? 20 : 1000))) try {
       if (!wait_for_issuer()) require_peers(place);
     } catch (const std::exception& problem) {  // nobody may use the launch any more

@@ -9,9 +9,9 @@
 #include <cmath>
 #include <limits>
 #include <tutti/base/bits.hpp>
-#include <tutti/base/name_list.hpp>
 
 #include "base/failure.hpp"
+#include "base/hash.hpp"
 #include "engine/choose/scratch_layout.hpp"
 #include "engine/choose/shape.hpp"
 #include "kernels/kernels.hpp"
@@ -28,23 +28,6 @@ constexpr double message_seconds = 3e-8;
 constexpr double switch_seconds = 2e-6;
 // Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
 constexpr uint32_t simulated_ranks = 64;
-
-std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(';', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-std::string known_collectives() {
-  std::string known;
-  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
-    known += (known.empty() ? "" : ", ") + std::string(collective_name(c));
-  return known;
-}
 
 // The largest of the sizes that are one class: those with as many binary digits.
 uint64_t largest_of_class(uint64_t bytes) {
@@ -77,62 +60,6 @@ double own_cost(const Schedule& schedule, const tutti_query& query, uint64_t blo
 
 }  // namespace
 
-AlgorithmFilter::AlgorithmFilter(const std::string& text) {
-  if (text.empty()) return;
-  for (const std::string& part : parts_of(text)) {
-    const size_t colon = part.find(':');
-    const std::string name = part.substr(0, colon);
-    const uint32_t collective = collective_from_name(name);
-    if (colon == std::string::npos || !collective || colon + 1 == part.size())
-      throw Failure(
-          TUTTI_INVALID_ARGUMENT,
-          fmt::format(
-              "TUTTI_ALGO=\"{}\": expected COLLECTIVE:ALGORITHM,... (or COLLECTIVE:^ALGORITHM,...) separated by "
-              "semicolons, got \"{}\"; collectives: {}",
-              text, part, known_collectives()));
-    if (rules_.contains(collective))
-      throw Failure(
-          TUTTI_INVALID_ARGUMENT,
-          fmt::format("TUTTI_ALGO=\"{}\" names {} twice: list its algorithms once, separated by commas", text, name));
-    Rule& rule = rules_[collective];
-    const NameList list = name_list("TUTTI_ALGO=\"" + text + "\": " + name, part.substr(colon + 1));
-    if (!list.problem.empty()) throw Failure(TUTTI_INVALID_ARGUMENT, list.problem);
-    rule.denies = list.excludes;
-    rule.text = text;
-    for (std::string algorithm : list.names) {
-      const size_t end = std::min(algorithm.find(':'), algorithm.size());
-      const std::string parameters = algorithm.substr(std::min(end + 1, algorithm.size()));
-      algorithm.resize(end);
-      std::string error;
-      const auto is_native = [&](const tutti_collective* native) { return algorithm == native->name; };
-      if (!find_algorithm(algorithm, &error) && !std::ranges::any_of(list_collectives(), is_native))
-        throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_ALGO=\"{}\": {}", text, error));
-      if (rule.denies && !parameters.empty())
-        throw Failure(TUTTI_INVALID_ARGUMENT,
-                      fmt::format("TUTTI_ALGO=\"{}\" rules {} out and has parameters for it, \"{}\": name it alone",
-                                  text, algorithm, parameters));
-      if (const auto [entry, fresh] = rule.names.try_emplace(algorithm, parameters);
-          !fresh && entry->second != parameters)
-        throw Failure(TUTTI_INVALID_ARGUMENT,
-                      fmt::format("TUTTI_ALGO=\"{}\" names {} with parameters \"{}\" and \"{}\": name it once", text,
-                                  algorithm, entry->second, parameters));
-    }
-  }
-}
-
-std::string AlgorithmFilter::refuses(uint32_t collective, const std::string& algorithm) const {
-  const auto rule = rules_.find(collective);
-  if (rule == rules_.end() || rule->second.names.contains(algorithm) != rule->second.denies) return {};
-  return fmt::format("TUTTI_ALGO=\"{}\" rules it out", rule->second.text);
-}
-
-std::string AlgorithmFilter::parameters(uint32_t collective, const std::string& algorithm) const {
-  const auto rule = rules_.find(collective);
-  if (rule == rules_.end()) return {};
-  const auto named = rule->second.names.find(algorithm);
-  return named == rule->second.names.end() ? std::string() : named->second;
-}
-
 Selector::Selector(const Topology& topology, AlgorithmFilter filter, std::vector<const tutti_algorithm*> algorithms,
                    uint32_t lanes, uint64_t scratch_limit, SelectorSettings settings)
     : topology_(topology),
@@ -164,6 +91,13 @@ Selector::Selector(const Topology& topology, AlgorithmFilter filter, std::vector
   };
 }
 
+uint64_t Selector::algorithms_of_call(const char* call, const char* text) {
+  if (!text || !*text) return 0;
+  const uint64_t hash = std::max<uint64_t>(hash_text(text), 1);
+  if (!of_calls_.contains(hash)) of_calls_.emplace(hash, AlgorithmFilter(call, text));
+  return hash;
+}
+
 Problem Selector::problem(const tutti_algorithm& algorithm, const Shape& shape) const {
   Problem problem;
   problem.collective = shape.collective;
@@ -171,7 +105,7 @@ Problem Selector::problem(const tutti_algorithm& algorithm, const Shape& shape) 
   problem.root = shape.root;
   problem.lanes = lanes_;
   problem.hosts = topology_.host_of_rank();
-  problem.parameters = filter_.parameters(shape.collective, algorithm.name);
+  problem.parameters = filter_of(shape).parameters(shape.collective, algorithm.name);
   problem.block_bytes = largest_of_class(shape.count * shape.element_bytes());
   problem.topology = {std::shared_ptr<const void>(), &topology_table_};  // outlives it
   return problem;
@@ -257,7 +191,7 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, const Shape& shape, 
     candidate.reason = fmt::format("it does no {}", collective_name(problem.collective));
     return candidate;
   }
-  candidate.reason = filter_.refuses(problem.collective, algorithm->name);
+  candidate.reason = filter_of(shape).refuses(problem.collective, algorithm->name);
   if (!candidate.reason.empty()) return candidate;
   const tutti_query asked = make_query(problem, problem.root);
   if (algorithm->supports(algorithm->self, &asked) < 0) {
@@ -337,7 +271,7 @@ void Selector::add_natives(const Shape& shape, bool on_device, std::vector<Candi
   for (const NativeGroup* native : natives_) {
     Candidate candidate;
     candidate.native = native;
-    candidate.reason = filter_.refuses(shape.collective, native->name());
+    candidate.reason = filter_of(shape).refuses(shape.collective, native->name());
     if (is_of_application(shape.op)) candidate.reason = "it does not know the operators of the application";
     if (shape.order != Order::free)
       candidate.reason = "the order of its operands is not known, and the canonical one is required (TUTTI_ORDER)";
@@ -371,7 +305,7 @@ void Selector::prefer_measured(const Shape& shape, std::vector<Candidate>& all) 
   if (!tuning_ || !misfit_.empty()) return;
   const uint64_t block_bytes = shape.count * shape.element_bytes();
   for (Candidate& c : all)
-    if (c.reason.empty() && filter_.parameters(shape.collective, c.name()).empty())
+    if (c.reason.empty() && filter_of(shape).parameters(shape.collective, c.name()).empty())
       c.measured = tuning_->seconds(shape.collective, c.name(), block_bytes);
   static constexpr double never = std::numeric_limits<double>::infinity();
   std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.measured.value_or(never); });
@@ -445,9 +379,8 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bo
 
 Candidate Selector::choose(const Shape& shape, bool on_device, bool ordered) {
   const Shape judged = of_class(shape);
-  const auto key =
-      std::make_tuple(judged.collective, judged.root, judged.count, judged.element_bytes(), on_device, judged.order,
-                      ordered);
+  const auto key = std::make_tuple(judged.collective, judged.root, judged.count, judged.element_bytes(), on_device,
+                                   judged.order, ordered, judged.algorithms);
   auto known = judged_.find(key);
   if (known == judged_.end()) {
     std::vector<Candidate> all = judge_algorithms(judged, on_device);

@@ -16,31 +16,13 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/choose/algorithm_filter.hpp"
 #include "engine/choose/native.hpp"
 #include "engine/choose/shape.hpp"
 #include "engine/choose/tuning.hpp"
 #include "topology/topology.hpp"
 
 namespace tutti::core {
-
-// TUTTI_ALGO: "all_reduce:ring,tree;all_to_all:bruck:4;all_gather:^bruck".
-class AlgorithmFilter {
- public:
-  // Throws Failure for a text that names no collective, or an algorithm that does not exist.
-  explicit AlgorithmFilter(const std::string& text);
-  // "" when it may be used; else why not.
-  std::string refuses(uint32_t collective, const std::string& algorithm) const;
-  // The text behind the algorithm's name and a colon; "" for nothing.
-  std::string parameters(uint32_t collective, const std::string& algorithm) const;
-
- private:
-  struct Rule {
-    bool denies = false;
-    std::map<std::string, std::string> names;  // and parameters
-    std::string text;
-  };
-  std::map<uint32_t, Rule> rules_;
-};
 
 struct Candidate {
   const tutti_algorithm* algorithm = nullptr;
@@ -75,6 +57,9 @@ class Selector {
     for (const auto& native : natives) natives_.push_back(native.get());
   }
 
+  // Shape::algorithms of a call with tutti_options.algorithms: equal for equal texts on all ranks; 0: none. A text that
+  // is known costs a hash. Throws Failure, whose text begins with `call`.
+  uint64_t algorithms_of_call(const char* call, const char* text);
   // The best candidate of those whose operands stand in the order that is required, as the verifier finds; `ordered`:
   // at least in rank order. It depends on the size class and on what a collective/1 says of the call, not on earlier
   // calls. Throws Failure naming every reason when there is none.
@@ -95,6 +80,9 @@ class Selector {
   Problem problem(const tutti_algorithm& algorithm, const Shape& shape) const;
 
  private:
+  const AlgorithmFilter& filter_of(const Shape& shape) const {
+    return shape.algorithms ? of_calls_.at(shape.algorithms) : filter_;
+  }
   std::vector<Schedule> sampled(const tutti_algorithm& algorithm, const Problem& problem) const;
   uint64_t most_scratch(std::span<const Schedule> schedules, Shape shape, bool cut) const;
   void cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
@@ -112,6 +100,7 @@ class Selector {
   std::vector<int32_t> numa_of_rank_;
   tutti_topology topology_table_{};
   AlgorithmFilter filter_;
+  std::map<uint64_t, AlgorithmFilter> of_calls_;  // by Shape::algorithms
   std::vector<const tutti_algorithm*> algorithms_;
   uint32_t lanes_;
   uint64_t scratch_limit_;
@@ -120,8 +109,9 @@ class Selector {
   std::shared_ptr<const Tuning> tuning_;
   std::string misfit_;  // why tuning_ does not serve
   // The algorithms, best first: by collective, root, smallest count of a power-of-two size class and size of an
-  // element; host or device; the shape's order; in rank order or not.
-  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, Order, bool>, std::vector<Candidate>> judged_;
+  // element; host or device; the shape's order; in rank order or not; algorithms of the call.
+  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, Order, bool, uint64_t>, std::vector<Candidate>>
+      judged_;
 };
 
 }  // namespace tutti::core

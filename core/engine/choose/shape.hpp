@@ -23,6 +23,7 @@ struct Shape {
   uint32_t root = 0;
   uint32_t in_place = 0;
   Order order = Order::free;
+  uint64_t algorithms = 0;  // of the call itself, as Selector::algorithms_of_call numbers them; 0: the communicator's
   uint32_t element_bytes() const { return dtype ? dtype_bytes(dtype) : 1; }
   bool operator==(const Shape&) const = default;
 };
@@ -32,6 +33,7 @@ struct ShapeHash {
     uint64_t h = s.count * 0x9e3779b97f4a7c15u;
     h ^= (uint64_t{s.collective} << 48) ^ (uint64_t{s.dtype} << 40) ^ (uint64_t{s.op} << 36) ^
          (uint64_t{s.in_place} << 33) ^ (static_cast<uint64_t>(s.order) << 30) ^ s.root;
+    h ^= s.algorithms;
     return h ^ (h >> 29);
   }
 };

@@ -96,7 +96,8 @@ struct Plan {
 struct HostBuffers {
   const void* in = nullptr;
   void* out = nullptr;
-  Factor factor{};  // of a premul_sum
+  Factor factor{};   // of a premul_sum
+  uint64_t tag = 0;  // of the application
 };
 
 inline const Operand& part_of(const Plan& plan, const Operand& operand, uint32_t part) {
@@ -118,10 +119,18 @@ inline Piece piece_of(const Plan& plan, const Operand& operand, uint64_t slice) 
   return {(operand.first + begin) * size, bytes};
 }
 
-inline Call call_of(const Plan& plan, uint64_t sequence) {
-  const Shape& s = plan.shape;
-  Call call{sequence, plan.count, plan.common_hash, s.collective, s.dtype, s.op, s.root};
-  if (s.order != Order::free) call.order = static_cast<uint64_t>(s.order);
+// The call of a shape, as ranks compare it, without what only the plan has.
+inline Call call_of(const Shape& s, uint64_t count, uint64_t tag) {
+  Call call{0, count, 0, s.op, s.root, static_cast<uint16_t>(s.collective), static_cast<uint16_t>(s.dtype)};
+  if (s.order != Order::free) call.order = static_cast<uint16_t>(s.order);
+  if (s.algorithms) call.algorithms = static_cast<uint16_t>(s.algorithms % 65535 + 1);
+  call.tag = tag;
+  return call;
+}
+inline Call call_of(const Plan& plan, uint64_t sequence, uint64_t tag) {
+  Call call = call_of(plan.shape, plan.count, tag);
+  call.sequence = sequence;
+  call.plan = plan.common_hash;
   if (plan.user) name_user_op(call, plan.user->name, plan.user->commutative);
   return call;
 }

@@ -46,12 +46,12 @@ Plan Planner::plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule&
   const Candidate choice = selector->choose(shape, on_device, user && !user->commutative);
   if (choice.native) {
     Plan plan = native_plan(*choice.native, shape, nranks, rank);
-    plan.common_hash = hash_text(fmt::format("collective {}", plan.algorithm));
+    plan.common_hash = hash_text(fmt::format("collective {}", plan.algorithm)) ^ shape.algorithms;
     return plan;
   }
   const tutti_algorithm& algorithm = *choice.algorithm;
   Problem problem = selector->problem(algorithm, shape);
-  const auto key = std::make_tuple(&algorithm, problem.collective, problem.root, problem.block_bytes);
+  const auto key = std::make_tuple(&algorithm, problem.collective, problem.root, problem.block_bytes, shape.algorithms);
   if (verifies && !proved.contains(key)) {
     if (const Proof proof = verify_algorithm(algorithm, problem); !proof.ok())
       throw Failure(TUTTI_INTERNAL,
@@ -68,7 +68,8 @@ Plan Planner::plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule&
   plan.algorithm = algorithm.name;
   plan.schedule_hash = hash;
   plan.common_hash =
-      hash_text(fmt::format("{} in {} slices{}", algorithm.name, slices, on_device ? " on device memory" : ""));
+      hash_text(fmt::format("{} in {} slices{}", algorithm.name, slices, on_device ? " on device memory" : "")) ^
+      shape.algorithms;
   plan.unequal.way_hash = plan.common_hash;
   return plan;
 }

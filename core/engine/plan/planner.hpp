@@ -27,7 +27,7 @@ struct Planner {
   Plan plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule& schedule);
 
   // The proofs made so far: the algorithm, and all that a problem depends on besides the communicator.
-  std::set<std::tuple<const tutti_algorithm*, uint32_t, uint32_t, uint64_t>> proved = {};
+  std::set<std::tuple<const tutti_algorithm*, uint32_t, uint32_t, uint64_t, uint64_t>> proved = {};
 };
 
 }  // namespace tutti::core

@@ -64,6 +64,20 @@ const Difference differences[] = {
      },
      "reduce(100 x float32, sum, root 1)"},
     {"barrier", [](tutti_comm* c, float*) { return tutti_barrier(c, nullptr, nullptr); }, "barrier()"},
+    {"tag",
+     [](tutti_comm* c, float* d) {
+       tutti_options options{sizeof options};
+       options.tag = 7;
+       return tutti_all_reduce(c, d, d, count, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
+     },
+     "all_reduce(100 x float32, sum, tag 7)"},
+    {"algorithms",
+     [](tutti_comm* c, float* d) {
+       tutti_options options{sizeof options};
+       options.algorithms = "^ring";
+       return tutti_all_reduce(c, d, d, count, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
+     },
+     usual_text},
 };
 
 // The error of rank `r` of n when rank `odd` does something else as operation `before`.

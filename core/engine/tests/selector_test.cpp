@@ -179,6 +179,17 @@ TEST(Selector, DeviceCallsCostWhatDevicesLinksDo) {
 TEST(AlgorithmFilter, WhatItRefuses) {
   for (const char* wrong : {"barrier:no-such-algorithm:4", "barrier:", "barrier", "barrier:^"})
     EXPECT_THROW(AlgorithmFilter{wrong}, Failure) << wrong;
+  for (const char* wrong : {"no-such-algorithm:4", "^no-such-algorithm", "", "^", ",", "barrier:^"})
+    EXPECT_THROW(AlgorithmFilter("barrier", wrong), Failure) << wrong;
+}
+
+TEST(Selector, ACallWithoutAlgorithmsHasTheCommunicators) {
+  const Topology topology = four_ranks();
+  Asked any("any", false);
+  Selector selector(topology, AlgorithmFilter(""), {&any.table}, 2, 1 << 20);
+  EXPECT_EQ(selector.algorithms_of_call("barrier", nullptr), 0u);
+  EXPECT_EQ(selector.algorithms_of_call("barrier", ""), 0u);
+  EXPECT_THROW(selector.algorithms_of_call("barrier", "no-such-algorithm"), Failure);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 #define TUTTI_FLIGHT_MAGIC 0x474c464954545554u /* "TUTTIFLG" */
-#define TUTTI_FLIGHT_VERSION 3u
+#define TUTTI_FLIGHT_VERSION 4u /* version 3 has operations that end before `tag` */
 #define TUTTI_FLIGHT_SUFFIX ".flight" /* of the file's name */
 
 enum {
@@ -141,6 +141,9 @@ typedef struct tutti_flight_operation {
   int32_t status; /* when complete */
   uint64_t plan;  /* hash of how it is carried out, equal on all ranks */
   uint64_t slices; /* in which it is carried out; 0: not known */
+  uint64_t tag;    /* the application's (tutti_options.tag); 0: none */
+  uint32_t algorithms; /* a hash of tutti_options.algorithms; 0: the communicator's */
+  uint32_t reserved;
 } tutti_flight_operation;
 
 /* A send or receive. */

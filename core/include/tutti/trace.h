@@ -32,7 +32,8 @@ enum {
   TUTTI_TRACE_PEER_CLOCK = 7, /* tutti_trace_peer_clock */
   TUTTI_TRACE_LINK = 8,       /* tutti_trace_link: at the end of the communicator */
   TUTTI_TRACE_LOST = 9,       /* tutti_trace_lost */
-  TUTTI_TRACE_END = 10        /* tutti_trace_lost: the communicator was destroyed; the last record */
+  TUTTI_TRACE_END = 10,       /* tutti_trace_lost: the communicator was destroyed; the last record */
+  TUTTI_TRACE_TAG = 11        /* tutti_trace_tag: before the TUTTI_TRACE_CALL of a call that has one */
 };
 
 /* Bits of tutti_trace_step.flags. */
@@ -85,6 +86,15 @@ typedef struct tutti_trace_call {
   uint16_t in_place;
   uint32_t slices; /* 0: not known */
 } tutti_trace_call;
+
+/* The application's tag of a collective (tutti_options.tag), which is not 0. */
+typedef struct tutti_trace_tag {
+  uint32_t kind;
+  uint32_t reserved0;
+  uint64_t sequence; /* of its call */
+  uint64_t tag;
+  uint64_t reserved[5];
+} tutti_trace_tag;
 
 /* A step of one slice, or a wait. */
 typedef struct tutti_trace_step {

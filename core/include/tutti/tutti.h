@@ -257,7 +257,9 @@ tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32
 /* ---- Operations ---------------------------------------------------------------------------------------- */
 
 enum { TUTTI_PERSISTENT = 1u << 0 /* the call starts nothing: tutti_request_start does, as often as is wanted */ };
-/* Options of one call; NULL: all defaults. */
+/* Options of one call; NULL: all defaults. Ranks whose algorithms, order or tag differ in one call get TUTTI_MISMATCH,
+ * as where other arguments differ. Strings are not used after the call. A call that has no such field, as a send,
+ * refuses it by TUTTI_INVALID_ARGUMENT. */
 typedef struct tutti_options {
   uint32_t struct_size;
   uint32_t flags;      /* TUTTI_PERSISTENT, of collectives, sends, receives and groups of them */
@@ -265,11 +267,12 @@ typedef struct tutti_options {
   void* stream;        /* of the device that holds the buffers (a cudaStream_t); NULL: its default stream. Must be NULL
                           for host memory */
   const char* algorithms; /* of collectives: those that may carry out this call, as "ring", "flat,direct" or "^ring"; in
-                             place of the communicator's. NULL: the communicator's */
+                             place of the communicator's. NULL, "": the communicator's. One that does not exist is
+                             TUTTI_NOT_FOUND; where none can serve it is TUTTI_NOT_SUPPORTED */
   uint32_t order;         /* of reductions: TUTTI_ORDER_* */
   uint32_t reserved;      /* 0 */
-  uint64_t tag;           /* of collectives: the application's name for the call, which reports, hang verdicts and traces
-                             show; 0: none */
+  uint64_t tag;           /* of collectives: the application's name for the call, which errors, hang verdicts and
+                             traces show; 0: none */
 } tutti_options;
 
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once
@@ -470,13 +473,13 @@ tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uin
 
 /* Groups of calls, as by ncclGroupStart and ncclGroupEnd: sends, receives and collectives of any kind that begin and
  * end together, so none waits for another. Between tutti_group_begin and tutti_group_end each call only checks its
- * arguments: it takes no request, and of its options only `stream` counts. One that returns an error is not in the
- * group. Buffers must live, and the application must not change them, until the group is complete. No call may write
- * memory that another call of the group uses. All ranks make the group's collectives in the same order. Sends to
- * oneself are received in the same group, in order.
+ * arguments: it takes no request, and no timeout_ns of its own. One that returns an error is not in the group.
+ * Buffers must live, and the application must not change them, until the group is complete. No call may write memory
+ * that another call of the group uses. All ranks make the group's collectives in the same order. Sends to oneself are
+ * received in the same group, in order.
  *
- * Small collectives of host memory with the same operator (not of the application), type and root travel as one call:
- * one message carries many. A reduction may then bracket its operands as one large call does.
+ * Small collectives of host memory with the same operator (not of the application), type, root, algorithms, order and
+ * tag travel as one call: one message carries many. A reduction may then bracket its operands as one large call does.
  *
  * tutti_group_end begins the calls and ends the group, even if it fails. Its request (NULL: it blocks) is complete when
  * all are; if one fails, the group ends with that error. With TUTTI_PERSISTENT each start begins all of them. On device

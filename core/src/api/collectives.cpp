@@ -232,10 +232,12 @@ tutti_status collective(tutti_comm* comm, uint32_t which, Arguments&& arguments,
     shape.collective = which;
     const DeviceMemory where = which == TUTTI_BARRIER ? locate_stream(c, name, options.stream)
                                                       : check(c, name, shape, arguments, table, options);
+    shape.algorithms = c.algorithms_of_call(name, options.algorithms);
     const void* const in = arguments.in.address;
     void* const out = const_cast<void*>(arguments.out.address);
-    if (!where) return c.calls().collective(shape, {in, out, factor_of(arguments.user)}, options, request, table);
-    return c.calls().in_stream({shape, in, out, options.stream}, options, request, table);
+    if (!where)
+      return c.calls().collective(shape, {in, out, factor_of(arguments.user), options.tag}, options, request, table);
+    return c.calls().in_stream({shape, in, out, options.stream, options.tag}, options, request, table);
   });
 }
 

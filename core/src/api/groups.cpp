@@ -16,7 +16,8 @@ tutti_status tutti_group_begin(tutti_comm* comm) {
 tutti_status tutti_group_end(tutti_comm* comm, const tutti_options* options, tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     try {
-      const tutti_options known = checked_call("group_end", options, request);
+      const tutti_options known =
+          checked_plain_call("group_end", options, request, "the calls of the group have their own");
       if (known.stream)
         invalid("group_end: options.stream is set, expected NULL: the calls of a group have their streams");
       return c.calls().end_group(known, request);

@@ -50,12 +50,23 @@ inline tutti_options checked_call(const char* call, const tutti_options* options
         fmt::format("{}: options.flags has TUTTI_PERSISTENT, but request is NULL: expected where to write the request "
                     "that tutti_request_start starts",
                     call));
-  if (known.algorithms || known.tag)
-    throw Failure(TUTTI_NOT_SUPPORTED,
-                  fmt::format("{}: options.algorithms and options.tag are not served: expected NULL and 0", call));
   if (known.reserved) invalid(fmt::format("{}: options.reserved is {}, expected 0", call, known.reserved));
   return known;
 }
+
+// The same for a call that is no collective, and has none of their fields. `why` ends the text.
+inline tutti_options checked_plain_call(const char* call, const tutti_options* options, tutti_request** request,
+                                        const char* why) {
+  const tutti_options known = checked_call(call, options, request);
+  const auto refuse = [&](const char* field, const std::string& value) {
+    invalid(fmt::format("{}: options.{} is {}, expected none: {}", call, field, value, why));
+  };
+  if (known.algorithms) refuse("algorithms", fmt::format("\"{}\"", known.algorithms));
+  if (known.order) refuse("order", std::to_string(known.order));
+  if (known.tag) refuse("tag", std::to_string(known.tag));
+  return known;
+}
+constexpr const char* no_collective = "only collectives have it, and a send or receive has a tag of its own";
 
 // ---- Functions.
 

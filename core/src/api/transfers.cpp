@@ -65,7 +65,7 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
                       uint32_t tag, const tutti_options* given, tutti_request** request) {
   return jointly(comm, [&](Communicator& c) {
     const char* name = sending ? "send" : "receive";
-    const tutti_options options = checked_call(name, given, request);
+    const tutti_options options = checked_plain_call(name, given, request, no_collective);
     Batch group{c, name, options.stream};
     add(group, {data, count, dtype, peer, tag, sending ? TUTTI_SEND : TUTTI_RECEIVE, {}});
     if (peer == c.rank() && !c.calls().group())
@@ -95,7 +95,7 @@ tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t 
                          const tutti_options* given, tutti_request** request) {
   return jointly(comm, [&](Communicator& c) {
     const char* name = "receive_any";
-    const tutti_options options = checked_call(name, given, request);
+    const tutti_options options = checked_plain_call(name, given, request, no_collective);
     const tutti_envelope wanted = checked_envelope(name, c, envelope);
     if (wanted.flags & TUTTI_ANY_PEER && c.nranks() == 1)
       invalid(fmt::format("{}: there is no other rank that could send", name));
@@ -119,7 +119,7 @@ tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t 
 tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* given,
                       tutti_request** request) {
   return jointly(comm, [&](Communicator& c) {
-    const tutti_options options = checked_call("exchange", given, request);
+    const tutti_options options = checked_plain_call("exchange", given, request, no_collective);
     if (n && !messages) invalid(fmt::format("exchange: messages is NULL, expected {}", n));
     Batch group{c, "exchange: messages", options.stream};
     for (uint64_t i = 0; i < n; ++i) try {

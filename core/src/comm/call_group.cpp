@@ -31,7 +31,8 @@ uint64_t CallGroup::call_bytes(const Shape& shape) const {
 bool CallGroup::joins(const GroupPart& part, const GroupedCall& made) const {
   const GroupedCall& first = calls[part.calls.front()];
   const Shape &a = first.call.shape, &b = made.call.shape;
-  return may_join(first) && a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.order == b.order && a.root == b.root &&
+  return may_join(first) && a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.order == b.order &&
+         a.algorithms == b.algorithms && a.root == b.root && first.call.tag == made.call.tag &&
          call_bytes(part.shape) <= largest_part && call_bytes(a) <= largest_joined;
 }
 
@@ -86,13 +87,13 @@ void CallGroup::for_each_block(const GroupPart& part, uint32_t buffer, Copy&& co
 HostBuffers CallGroup::buffers(const GroupPart& part) {
   if (!part.several()) {
     const GroupedCall& made = calls[part.calls.front()];
-    return {made.call.in, made.call.out, made.factor};
+    return {made.call.in, made.call.out, made.factor, made.call.tag};
   }
   std::byte* const in = memory_.data() + part.in;
   for_each_block(part, TUTTI_BUFFER_IN, [in](const StreamCall& call, uint64_t from, uint64_t to, uint64_t bytes) {
     std::memcpy(in + to, static_cast<const std::byte*>(call.in) + from, bytes);
   });
-  return {in, memory_.data() + part.out};
+  return {in, memory_.data() + part.out, {}, calls[part.calls.front()].call.tag};
 }
 
 void CallGroup::unpack(const GroupPart& part) const {

@@ -41,7 +41,8 @@ void Calls::begin(Operations::Request made, std::span<const Transfer> transfers)
 void Calls::begin_collective(Operations::Request made) {
   Operations& operations = engine_.operations;
   if (engine_.call_check.has_notices())
-    operations.check_notices(call_of(*made->collective().plan, operations.next_sequence()));
+    operations.check_notices(
+        call_of(*made->collective().plan, operations.next_sequence(), made->collective().buffers.tag));
   const bool is_part = made->owner != nullptr;
   tutti_request& request = operations.begin(std::move(made));
   if (is_part) return;
@@ -157,7 +158,8 @@ tutti_status Calls::collective(const Shape& shape, const HostBuffers& buffers, c
   {
     const Hold hold(engine_.lock);
     if (group_)
-      return add_to_group({{shape, buffers.in, buffers.out}, buffers.factor, false, blocks}, options, request);
+      return add_to_group({{shape, buffers.in, buffers.out, nullptr, buffers.tag}, buffers.factor, false, blocks},
+                          options, request);
     // Calls that never wait would otherwise never look around.
     constexpr uint64_t calls_per_look = 256;
     if (breakdown.pending() || engine_.waiter.is_due(calls_per_look)) engine_.look_around();
@@ -165,7 +167,8 @@ tutti_status Calls::collective(const Shape& shape, const HostBuffers& buffers, c
     Plan* plan = engine_.plans.recall(shape, blocks);
     if (!plan) plan = &breakdown.guard([&]() -> Plan& { return engine_.plans.find(shape, blocks); });
     if (!request && !hold.is_locked()) {
-      if (engine_.call_check.has_notices()) operations.check_notices(call_of(*plan, operations.next_sequence()));
+      if (engine_.call_check.has_notices())
+        operations.check_notices(call_of(*plan, operations.next_sequence(), buffers.tag));
       return waits_.run(operations.begin_blocking(*plan, buffers, timeout(options)));
     }
     auto fresh = breakdown.guard([&] { return operations.make<HostCollective>(true, timeout(options)); });

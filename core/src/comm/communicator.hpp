@@ -59,6 +59,10 @@ class Communicator {
   bool is_known_host_memory(const void* address, uint64_t bytes) { return known_host_.holds(address, bytes); }
   bool checks_calls() const { return base_->configuration.checks_calls; }
   Order order() const { return base_->configuration.order; }
+  // Throws Failure.
+  uint64_t algorithms_of_call(const char* call, const char* text) {
+    return text ? base_->selector->algorithms_of_call(call, text) : 0;
+  }
   const UserOperators& operators() const { return engine_.operators; }
   // Is this a forked child, which has no part in the communicator?
   bool forked() const { return fork_generation_ != fork_generation(); }

@@ -193,8 +193,9 @@ void Operations::start(tutti_request& request) {
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;
-  request.collective().mark = reports_.recorder().begin(call_of(plan, request.sequence), plan.shape.in_place,
-                                                        plan.service, plan.slices, request.begin_ticks);
+  request.collective().mark =
+      reports_.recorder().begin(call_of(plan, request.sequence, request.collective().buffers.tag), plan.shape.in_place,
+                                plan.service, plan.slices, request.begin_ticks);
   reports_.set_service(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
   ++plan.pins;
 }
@@ -246,7 +247,7 @@ bool Operations::launch(tutti_request& request) {
     request.service = plan.service;
     reports_.recorder().set_service(request.sequence, plan.service);
   }
-  const Call call = call_of(plan, request.sequence);
+  const Call call = call_of(plan, request.sequence, collective.buffers.tag);
   if (call_check_.checked()) {
     if (!call_check_.check(call, plan.unequal.table)) return false;
   } else if (plan.fresh) {
@@ -390,8 +391,8 @@ std::string Operations::standpoint() const {
   const Plan& plan = *collective.plan;
   std::string where = collective.launched ? window_of(*request).execution.where() : call_check_.where();
   if (where.empty()) where = "its start: links are being connected, or earlier operations go on";
-  return fmt::format("{} #{} ({}{}), at {}", collective_name(plan.shape.collective), request->sequence, plan.algorithm,
-                     plan.transports.empty() ? "" : " over " + plan.transports, where);
+  return fmt::format("{} ({}{}), at {}", call_name(call_of(plan, request->sequence, collective.buffers.tag)),
+                     plan.algorithm, plan.transports.empty() ? "" : " over " + plan.transports, where);
 }
 
 // ---- The end of the communicator ---------------------------------------------------------------------------

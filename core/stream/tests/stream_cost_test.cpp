@@ -84,6 +84,13 @@ constexpr Named kinds[] = {
      [](tutti_comm* comm, Buffers& b) {
        return tutti_all_reduce(comm, b.in, b.out, b.count, TUTTI_INT64, TUTTI_SUM, &b.options, nullptr);
      }},
+    {"all_reduce with options",
+     [](tutti_comm* comm, Buffers& b) {
+       tutti_options options = b.options;
+       options.algorithms = "^ring";
+       options.tag = b.count;
+       return tutti_all_reduce(comm, b.in, b.out, b.count, TUTTI_INT64, TUTTI_SUM, &options, nullptr);
+     }},
     {"all_reduce in place",
      [](tutti_comm* comm, Buffers& b) {
        return tutti_all_reduce(comm, b.out, b.out, b.count, TUTTI_INT64, TUTTI_MAX, &b.options, nullptr);

@@ -20,6 +20,9 @@ namespace {
 
 constexpr uint64_t largest_file = 1 << 20;
 constexpr uint32_t most_ranks = 1u << 20;
+constexpr uint32_t oldest_version = 3;
+// Of version 3, which has no tags.
+constexpr uint64_t least_operation_bytes = offsetof(tutti_flight_operation, tag);
 
 template <typename T>
 T at(std::span<const std::byte> bytes, uint64_t offset) {
@@ -50,23 +53,28 @@ class TickClock {
   double ns_per_tick_ = 1;
 };
 
+uint64_t operation_bytes(const tutti_flight_header& h) {
+  return h.version == oldest_version ? least_operation_bytes : sizeof(tutti_flight_operation);
+}
+
 std::string damage(const tutti_flight_header& h, std::span<const std::byte> bytes) {
   if (h.magic != TUTTI_FLIGHT_MAGIC) return "it is no flight record (or one of a host with another byte order)";
-  if (h.version != TUTTI_FLIGHT_VERSION)
-    return "it is a flight record of version " + std::to_string(h.version) + ", this tutti-info reads version " +
-           std::to_string(TUTTI_FLIGHT_VERSION) + ": use the tutti-info that belongs to the job's library";
+  if (h.version < oldest_version || h.version > TUTTI_FLIGHT_VERSION)
+    return "it is a flight record of version " + std::to_string(h.version) + ", this tutti-info reads versions " +
+           std::to_string(oldest_version) + " to " + std::to_string(TUTTI_FLIGHT_VERSION) +
+           ": use the tutti-info that belongs to the job's library";
   if (flight_hash(bytes.first(offsetof(tutti_flight_header, checksum))) != h.checksum)
     return "its header is damaged (the checksum differs)";
   if (h.header_bytes != sizeof h || h.state_bytes != sizeof(tutti_flight_state) ||
-      h.service_bytes != sizeof(tutti_flight_service) || h.operation_bytes != sizeof(tutti_flight_operation) ||
+      h.service_bytes != sizeof(tutti_flight_service) || h.operation_bytes != operation_bytes(h) ||
       h.transfer_bytes != sizeof(tutti_flight_transfer))
-    return "its parts have other sizes than version " + std::to_string(TUTTI_FLIGHT_VERSION) + " has";
+    return "its parts have other sizes than version " + std::to_string(h.version) + " has";
   const auto fits = [&](uint64_t offset, uint64_t size) {
     return offset <= bytes.size() && size <= bytes.size() - offset;
   };
   if (!fits(h.state_offset, sizeof(tutti_flight_state)) ||
       !fits(h.services_offset, TUTTI_FLIGHT_SERVICES * sizeof(tutti_flight_service)) ||
-      !fits(h.operations_offset, TUTTI_FLIGHT_OPERATIONS * sizeof(tutti_flight_operation)) ||
+      !fits(h.operations_offset, TUTTI_FLIGHT_OPERATIONS * operation_bytes(h)) ||
       !fits(h.transfers_offset, TUTTI_FLIGHT_TRANSFERS * sizeof(tutti_flight_transfer)))
     return "it is cut off: " + std::to_string(bytes.size()) + " bytes of " + std::to_string(h.file_bytes);
   return {};
@@ -85,8 +93,10 @@ struct Reading {
   }
 
   void operations(FlightRecord& record) const {
+    const uint64_t size = operation_bytes(header);
     for (uint64_t i = 0; i < TUTTI_FLIGHT_OPERATIONS; ++i) {
-      const auto o = at<tutti_flight_operation>(bytes, header.operations_offset + i * sizeof(tutti_flight_operation));
+      tutti_flight_operation o{};
+      std::memcpy(&o, bytes.data() + header.operations_offset + i * size, size);
       // A place that holds another number than its own is being written, or damaged.
       if (o.number == 0 || (o.number - 1) % TUTTI_FLIGHT_OPERATIONS != i) continue;
       Operation operation;
@@ -97,6 +107,9 @@ struct Reading {
       operation.dtype = o.dtype;
       operation.op = o.op;
       operation.root = o.root;
+      operation.order = o.order;
+      operation.algorithms = o.algorithms;
+      operation.tag = o.tag;
       operation.begin_ns = clock.ns(o.begin_ticks);
       operation.complete = o.end_ticks != 0;
       operation.end_ns = operation.complete ? clock.ns(o.end_ticks) : 0;
@@ -154,7 +167,8 @@ uint64_t flight_hash(std::span<const std::byte> bytes) {
 }
 
 std::string Operation::text() const {
-  if (collective == TUTTI_BARRIER) return "barrier()";
+  const std::string own_tag = tag ? "tag " + std::to_string(tag) : "";
+  if (collective == TUTTI_BARRIER) return "barrier(" + own_tag + ")";
   std::string text = std::string(tutti::collective_name(collective)) + "(";
   if (tutti::all_know_blocks(collective)) text += std::to_string(count) + " x ";
   text += tutti::dtype_name(dtype);
@@ -162,12 +176,14 @@ std::string Operation::text() const {
     text += std::string(", ") + (op < TUTTI_FLIGHT_PREMUL_SUM    ? tutti::op_name(op)
                                  : op == TUTTI_FLIGHT_PREMUL_SUM ? "premul_sum"
                                                                  : "an operator of the application");
+  if (order) text += order == TUTTI_ORDER_EXACT ? ", exact order" : ", canonical order";
   if (tutti::has_root(collective)) text += ", root " + std::to_string(root);
-  return text + ")";
+  return text + (tag ? ", " + own_tag : "") + ")";
 }
 
 std::string Operation::name() const {
-  return std::string(tutti::collective_name(collective)) + " #" + std::to_string(sequence);
+  return std::string(tutti::collective_name(collective)) + " #" + std::to_string(sequence) +
+         (tag ? ", tag " + std::to_string(tag) : "");
 }
 
 const Operation* FlightRecord::oldest_incomplete() const {

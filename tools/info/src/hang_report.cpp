@@ -302,10 +302,13 @@ Json rank_json(const RankView& r, double now_ns) {
             {"record", record.path}};
   const Operation* oldest = record.oldest_incomplete();
   if (const Operation* o = oldest ? oldest : record.last())
-    json["last"] = {
-        {"sequence", o->sequence},     {"call", o->text()},
-        {"complete", o->complete},     {"algorithm", o->algorithm},
-        {"transports", o->transports}, {"seconds_ago", (now_ns - (o->complete ? o->end_ns : o->begin_ns)) * 1e-9}};
+    json["last"] = {{"sequence", o->sequence},
+                    {"call", o->text()},
+                    {"tag", o->tag},
+                    {"complete", o->complete},
+                    {"algorithm", o->algorithm},
+                    {"transports", o->transports},
+                    {"seconds_ago", (now_ns - (o->complete ? o->end_ns : o->begin_ns)) * 1e-9}};
   json["waits"] = Json::array();
   for (const LaneWait& w : record.waits) {
     Json wait{{"sequence", w.sequence}, {"lane", w.lane}, {"step", w.step}, {"bytes", w.bytes}, {"done", w.done}};

@@ -177,7 +177,9 @@ Verdict of_mismatches(const CommunicatorView& view) {
               "the ranks' calls differ: rank " + std::to_string(known->second->record.rank) + " called " +
                   theirs.text() + " as operation #" + std::to_string(o.sequence) + ", rank " +
                   std::to_string(r.record.rank) + " called " + o.text() +
-                  (theirs.text() == o.text() ? " and carries it out differently" : "")};
+                  (theirs.text() != o.text()           ? ""
+                   : theirs.algorithms != o.algorithms ? " with other algorithms (tutti_options.algorithms)"
+                                                       : " and carries it out differently")};
     }
   return {};
 }

@@ -3,6 +3,7 @@
 // hang_rank RENDEZVOUS RANK NRANKS WORD...: one rank of a job that hangs as it is told to. Words, in order:
 //
 //   all_reduce reduce barrier   the collective
+//   all_reduce:TAG              ... with a tag
 //   receive:PEER                waits for a message that nobody sends
 //   receive_any                 ... from any rank, with any tag
 //   a.WORD b.WORD               the same in one of two duplicates of the communicator
@@ -30,6 +31,8 @@ namespace hang {
 [[gnu::noinline]] void carry_out(tutti::Communicator& comm, const std::string& word) {
   std::vector<float> data(1000, 1);
   if (word == "all_reduce") comm.all_reduce<float>(data, data, tutti::Op::max);
+  if (word.starts_with("all_reduce:"))
+    comm.all_reduce<float>(data, data, tutti::Op::max, {.tag = std::stoull(word.substr(11))});
   if (word == "fails") try {
       comm.all_reduce<float>(data, data, tutti::Op::max);
       throw std::logic_error("the all_reduce did not fail");

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -123,6 +124,44 @@ with Job(["all_reduce barrier all_reduce", "all_reduce barrier barrier"], TUTTI_
     job.await_ready()
     job.expect("another collective", "mismatch", [0, 1],
                ["rank 0 called all_reduce(1000 x float32, max) as operation #2", "rank 1 called barrier()"])
+
+with Job(["all_reduce:5 all_reduce:77", "all_reduce:5 idle"]) as job:
+    job.await_ready()
+    job.expect("a call with a tag", "missing", [1],
+               ["rank 1 has not entered all_reduce #1, tag 77", "its last was all_reduce #0, tag 5",
+                "rank 0 waits in all_reduce #1, tag 77"])
+    text, report = job.info(str(job.records)).stdout, json.loads(job.info("--json", str(job.records)).stdout)
+    ranks = report["communicators"][0]["ranks"]
+    if "all_reduce(1000 x float32, max, tag 77)" not in text or [rank["last"]["tag"] for rank in ranks] != [77, 5]:
+        failures.append(f"the tags of a rank's last calls: {text} {ranks}")
+
+    def of_version_3(record):
+        """The same record as the version before tags wrote it."""
+        old = bytearray(record)
+        (at, size), (transfers,) = struct.unpack_from("=II", old, 40), struct.unpack_from("=I", old, 48)
+        for i in range(256):
+            old[at + i * 64:at + i * 64 + 64] = record[at + i * size:at + i * size + 64]
+        struct.pack_into("=I", old, 8, 3)
+        struct.pack_into("=I", old, 44, 64)
+        value = 0xCBF29CE484222325
+        for byte in old[:header_bytes(record) - 8]:
+            value = (value ^ byte) * 0x100000001B3 & (1 << 64) - 1
+        struct.pack_into("=Q", old, header_bytes(record) - 8, value)
+        return bytes(old)
+
+    def header_bytes(record):
+        return struct.unpack_from("=I", record, 12)[0]
+
+    for path in job.records.glob("*.flight"):
+        path.with_name("old" + path.name).write_bytes(of_version_3(path.read_bytes()))
+        path.rename(path.with_suffix(".new"))
+    job.expect("records of the version before tags", "missing", [1],
+               ["rank 1 has not entered all_reduce #1", "its last was all_reduce #0", "rank 0 waits in all_reduce #1, step"])
+
+with Job(["all_reduce barrier all_reduce:7", "all_reduce barrier barrier"], TUTTI_TIMEOUT="600") as job:
+    job.await_ready()
+    job.expect("a call with a tag and another collective", "mismatch", [0, 1],
+               ["rank 0 called all_reduce(1000 x float32, max, tag 7) as operation #2", "rank 1 called barrier()"])
 
 with Job(["barrier fails", "barrier idle"], TUTTI_TIMEOUT="5") as job:
     job.await_ready()

@@ -180,7 +180,7 @@ void judge_calls(const Group& group, Findings& findings) {
       kind.served_by = by;
       ++kind.calls;
       kind.total_ns += call.length();
-      if (call.length() > kind.longest_ns) kind.longest_ns = call.length(), kind.longest_sequence = call.sequence;
+      if (call.length() > kind.longest_ns) kind.longest_ns = call.length(), kind.longest = number_text(call);
     }
   const auto ranks = std::max<size_t>(1, group.ranks.size());
   for (auto& [key, kind] : kinds) {
@@ -198,6 +198,10 @@ const RankFindings* Findings::find(uint32_t rank) const {
   for (const RankFindings& f : ranks)
     if (f.rank == rank) return &f;
   return nullptr;
+}
+
+std::string number_text(const Call& call) {
+  return "#" + std::to_string(call.sequence) + (call.tag ? ", tag " + std::to_string(call.tag) : "");
 }
 
 std::string call_text(const Call& call) {

@@ -41,7 +41,7 @@ struct CallFindings {
   uint64_t calls = 0;    // of one rank
   int64_t total_ns = 0;  // mean of the ranks
   int64_t longest_ns = 0;
-  uint64_t longest_sequence = 0;
+  std::string longest;  // "#17, tag 7"
 };
 
 // A message whose both ends are recorded.
@@ -62,6 +62,8 @@ struct Findings {
 };
 
 std::string call_text(const Call& call);
+// "#17", "#17, tag 7"
+std::string number_text(const Call& call);
 std::vector<Message> match_messages(const Group& group);
 Findings find(const Group& group);
 

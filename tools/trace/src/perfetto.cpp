@@ -98,6 +98,7 @@ class Writer {
     json["args"] = {{"sequence", call.sequence}, {"algorithm", call.algorithm}, {"transports", call.transports},
                     {"slices", call.slices},     {"in place", call.in_place},   {"root", call.root},
                     {"status", call.status}};
+    if (call.tag) json["args"]["tag"] = call.tag;
     event(json);
   }
   void write_wait(const Step& wait) {

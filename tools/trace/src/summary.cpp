@@ -61,8 +61,8 @@ std::string calls_text(const Findings& findings) {
   std::string text = fmt::format("  {:>9} {:>12} {:>12}  {}\n", "calls", "total", "longest", "call");
   for (size_t i = 0; i < std::min(most_lines, findings.calls.size()); ++i) {
     const CallFindings& c = findings.calls[i];
-    text += fmt::format("  {:>9} {:>12} {:>12}  {} by {} (longest: #{})\n", c.calls, time_text(c.total_ns),
-                        time_text(c.longest_ns), c.text, c.served_by, c.longest_sequence);
+    text += fmt::format("  {:>9} {:>12} {:>12}  {} by {} (longest: {})\n", c.calls, time_text(c.total_ns),
+                        time_text(c.longest_ns), c.text, c.served_by, c.longest);
   }
   if (findings.calls.size() > most_lines)
     text += fmt::format("  ... and {} more\n", findings.calls.size() - most_lines);

@@ -50,6 +50,7 @@ RankTrace rank_of(const TraceFile& file, const TickClock& clock, int64_t shift) 
     place(call, c.begin_ticks, c.end_ticks, clock, shift);
     call.sequence = c.sequence;
     call.count = c.count;
+    if (const auto tag = file.tags.find(c.sequence); tag != file.tags.end()) call.tag = tag->second;
     call.collective = c.collective;
     call.dtype = c.dtype;
     call.op = c.op;

@@ -23,7 +23,7 @@ struct Span {
 };
 
 struct Call : Span {
-  uint64_t sequence = 0, count = 0;
+  uint64_t sequence = 0, count = 0, tag = 0;
   uint32_t collective = 0, dtype = 0, op = 0, root = 0, slices = 0;
   bool in_place = false;
   int32_t status = 0;

@@ -144,8 +144,8 @@ class Picture {
         [&](const Call& call, double a, double b) {
           const std::string text = call_text(call);
           box("call", a, b, upper, height,
-              fmt::format("#{} {}: {:.1f} us, {} {}", call.sequence, text, double(call.length()) / 1e3, call.algorithm,
-                          call.transports));
+              fmt::format("{} {}: {:.1f} us, {} {}", number_text(call), text, double(call.length()) / 1e3,
+                          call.algorithm, call.transports));
           const std::string name = text.substr(0, text.find('('));
           if (b - a > 7.0 * double(name.size()) && row_ >= 24)
             svg_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", a + 4, upper + height / 2 + 4, name);

@@ -57,6 +57,12 @@ void take(TraceFile& trace, const char* record, uint64_t& damaged) {
       trace.services[s.service] = {texts::text_of(s.algorithm), texts::text_of(s.transports)};
       break;
     }
+    case TUTTI_TRACE_TAG: {
+      tutti_trace_tag t;
+      std::memcpy(&t, record, sizeof t);
+      trace.tags[t.sequence] = t.tag;
+      break;
+    }
     case TUTTI_TRACE_CALL:
       return keep_span(trace.calls, record, damaged);
     case TUTTI_TRACE_STEP:

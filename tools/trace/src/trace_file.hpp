@@ -22,6 +22,7 @@ struct TraceFile {
   std::string name, host, program;
   std::map<uint32_t, Service> services;
   std::vector<tutti_trace_call> calls;
+  std::map<uint64_t, uint64_t> tags;  // of calls that have one, by sequence
   std::vector<tutti_trace_step> steps, waits;
   std::vector<tutti_trace_transfer> transfers;
   std::vector<tutti_trace_clock> clocks;

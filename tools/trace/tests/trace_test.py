@@ -31,8 +31,8 @@ def tool(*arguments):
     return result.returncode, result.stdout + result.stderr
 
 
-def job(folder, ranks=RANKS, late=str(LATE), calls=CALLS):
-    return subprocess.run([RUN, "-n", str(ranks), RANK, late, str(calls)], capture_output=True, text=True, timeout=100,
+def job(folder, *words, ranks=RANKS, late=str(LATE), calls=CALLS):
+    return subprocess.run([RUN, "-n", str(ranks), RANK, late, str(calls), *words], capture_output=True, text=True, timeout=100,
                           env={**os.environ, "TUTTI_TRACE": str(folder), "TUTTI_TRANSPORT": "shm"})
 
 
@@ -173,6 +173,23 @@ def move_clock(path, clock, shift, stamps):
     path.write_bytes(data)
 
 
+def test_tags(folder, work):
+    """Tags of calls are in the picture's tips, in Perfetto's arguments and beside the longest call; without one there is nothing."""
+    tagged, perfetto, picture = work / "tagged", work / "tagged.json", work / "tagged.svg"
+    tagged.mkdir()
+    result = job(tagged, "tags", ranks=2, late="none", calls=3)
+    expect("the job with tags should run", result.returncode == 0, result.stderr)
+    status, said = tool(tagged, "--perfetto", perfetto, "--svg", picture)
+    expect("the longest call should have its tag", status == 0 and re.search(r"\(longest: #([012]), tag ([123])\)", said), said)
+    expect("the barrier has none", re.search(r"barrier\(\) by .* \(longest: #3\)", said), said)
+    calls = [event for event in json.loads(perfetto.read_text())["traceEvents"] if event.get("cat") == "call"]
+    found = sorted((event["args"]["sequence"], event["args"].get("tag")) for event in calls)
+    expect(f"each call with its tag: {found}", found == [(0, 3)] * 2 + [(1, 2)] * 2 + [(2, 1)] * 2 + [(3, None)] * 2)
+    expect("calls of one shape are one row", re.search(r"\n +3 +\S+ \S+ +\S+ \S+ +all_reduce\(", said), said)
+    expect("the plain job has no tag", "tag" not in tool(folder)[1].replace("tag 3", ""))
+    expect("tips should have tags", re.search(r"<title>#0, tag 3 all_reduce\(", picture.read_text()), picture.read_text())
+
+
 def test_clocks(folder, work):
     hosts = work / "hosts"
     shutil.copytree(folder, hosts)
@@ -220,7 +237,7 @@ with tempfile.TemporaryDirectory() as name:
     expect("the job should run", result.returncode == 0, result.stderr)
     expect("each rank should write a file", len(files(folder)) == RANKS, str(list(folder.iterdir())))
     if not failures:
-        for test in (test_straggler, test_damage, test_noise, test_names_of_any_bytes, test_clocks, test_refusals):
+        for test in (test_straggler, test_damage, test_noise, test_names_of_any_bytes, test_tags, test_clocks, test_refusals):
             test(folder, work)
 for failure in failures:
     print(failure)

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "../../../tests/harness/first_uses.hpp"
@@ -112,8 +113,21 @@ void expect_free(Communicator& comm, const char* what, bool of_locks, Work&& wor
   FAIL() << what << " cost " << allocations << " allocations and " << locks << " locks in the last of many attempts";
 }
 
+// The text of the algorithms is in one place, and another one each time.
+void call_with_options(Communicator& comm, const void* in, void* out) {
+  char algorithms[16];
+  tutti_options options{sizeof options};
+  options.algorithms = algorithms;
+  for (uint64_t i = 0; i < rounds * 3; ++i) {
+    std::strcpy(algorithms, i % 3 == 0 ? "ring" : i % 3 == 1 ? "tree" : "^ring,tree");
+    options.tag = i;
+    ASSERT_EQ(tutti_all_reduce(comm.handle(), in, out, 1024, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK);
+  }
+}
+
 void expect_free_calls(Communicator& comm, void* in, void* out) {
   expect_free(comm, "collectives", true, [&] { call_all(comm, in, out); });
+  expect_free(comm, "collectives with options", true, [&] { call_with_options(comm, in, out); });
 }
 
 TEST(CallCost, TheCountersCount) {

@@ -18,15 +18,33 @@ namespace py = pybind11;
 
 using Counts = std::vector<Number>;
 
-// The arguments of one call.
+// The options of one call, as keywords.
+struct Options {
+  uintptr_t stream = 0;
+  std::optional<std::string> algorithms = {}, order = {};
+  Number tag = {};  // none where it is no object
+};
+
+uint32_t order_of(const char* call, const std::string& name) {
+  constexpr const char* names[] = {"free", "canonical", "exact"};
+  const auto* const found = std::ranges::find(names, name);
+  if (found != std::end(names)) return TUTTI_ORDER_FREE + static_cast<uint32_t>(found - names);
+  throw py::value_error(std::string(call) + ": order is \"" + name +
+                        "\": expected \"free\", \"canonical\", \"exact\", or None for the communicator's");
+}
+
+// The arguments of one call. The options live as long.
 class Arguments {
  public:
   template <typename Face>
-  Arguments(const Face& face, const char* call, uintptr_t stream)
+  Arguments(const Face& face, const char* call, const Options& options)
       : call_(call), nranks_(tutti_comm_nranks(face.state->handle())) {
     options_.struct_size = sizeof options_;
     options_.flags = Face::flags;
-    options_.stream = reinterpret_cast<void*>(stream);
+    options_.stream = reinterpret_cast<void*>(options.stream);
+    if (options.algorithms) options_.algorithms = options.algorithms->c_str();
+    if (options.order) options_.order = order_of(call, *options.order);
+    if (options.tag.given) options_.tag = options.tag.value(call, "tag");
     rank_ = tutti_comm_rank(face.state->handle());
   }
   const tutti_options* options() const { return &options_; }
@@ -160,13 +178,46 @@ auto collective(const Face& face, const Arguments& arguments, Data in, Data out,
   return face.run(arguments.call(), run, {std::move(in), std::move(out)});
 }
 
+// Adds a method of a collective: its own arguments, then the options as keywords. Those of reductions have an order.
+template <typename Face, typename Class, typename Body, typename Result, typename... Given, typename... Named>
+void add_as(Class& face, const char* name, const Body& body,
+            Result (Body::*)(const Face&, const Options&, Given...) const, bool reduces, const std::string& text,
+            const Named&... named) {
+  using namespace py::literals;
+  using Text = std::optional<std::string>;
+  if (reduces)
+    face.def(
+        name,
+        [body](const Face& f, Given... given, uintptr_t stream, const Text& algorithms, const Text& order,
+               const Number& tag) {
+          return body(f, {stream, algorithms, order, tag}, std::forward<Given>(given)...);
+        },
+        named..., py::kw_only(), "stream"_a = 0, "algorithms"_a = py::none(), "order"_a = py::none(), "tag"_a = 0,
+        text.c_str());
+  else
+    face.def(
+        name,
+        [body](const Face& f, Given... given, uintptr_t stream, const Text& algorithms, const Number& tag) {
+          return body(f, {stream, algorithms, {}, tag}, std::forward<Given>(given)...);
+        },
+        named..., py::kw_only(), "stream"_a = 0, "algorithms"_a = py::none(), "tag"_a = 0, text.c_str());
+}
+template <typename Face, typename Class, typename Body, typename... Named>
+void add_reduction(Class& face, const char* name, const char* text, const Body& body, const Named&... named) {
+  add_as<Face>(face, name, body, &Body::operator(), true, help::reduces(text), named...);
+}
+template <typename Face, typename Class, typename Body, typename... Named>
+void add_copy(Class& face, const char* name, const std::string& text, const Body& body, const Named&... named) {
+  add_as<Face>(face, name, body, &Body::operator(), false, text, named...);
+}
+
 template <typename Face, typename Class>
 void add_reductions(Class& face) {
   using namespace py::literals;
-  face.def(
-      "reduce",
-      [](const Face& f, py::object data, py::object out, const Number& of, const py::object& op, uintptr_t stream) {
-        const Arguments a(f, "reduce", stream);
+  add_reduction<Face>(
+      face, "reduce", help::reduce,
+      [](const Face& f, const Options& o, py::object data, py::object out, const Number& of, const py::object& op) {
+        const Arguments a(f, "reduce", o);
         const uint32_t root = a.rank("root", of);
         const bool into_data = out.is_none() && a.is(root);
         const Data in = a.take_numbers(data, "data", into_data),
@@ -174,28 +225,26 @@ void add_reductions(Class& face) {
         if (a.is(root)) a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, in.count(), tutti_reduce, a.op(*f.state, op, in), root);
       },
-      "data"_a, "out"_a = py::none(), "root"_a = 0, "op"_a = "sum", py::kw_only(), "stream"_a = 0,
-      help::reduces(help::reduce).c_str());
-  face.def(
-      "all_reduce",
-      [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-        const Arguments a(f, "all_reduce", stream);
+      "data"_a, "out"_a = py::none(), "root"_a = 0, "op"_a = "sum");
+  add_reduction<Face>(
+      face, "all_reduce", help::all_reduce,
+      [](const Face& f, const Options& o, py::object data, py::object out, const py::object& op) {
+        const Arguments a(f, "all_reduce", o);
         const Data in = a.take_numbers(data, "data", out.is_none()),
                    to = out.is_none() ? in : a.take_numbers(out, "out", true);
         a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, in.count(), tutti_all_reduce, a.op(*f.state, op, in));
       },
-      "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0,
-      help::reduces(help::all_reduce).c_str());
-  face.def(
-      "reduce_scatter",
-      [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-        const Arguments a(f, "reduce_scatter", stream);
+      "data"_a, "out"_a = py::none(), "op"_a = "sum");
+  add_reduction<Face>(
+      face, "reduce_scatter", help::reduce_scatter,
+      [](const Face& f, const Options& o, py::object data, py::object out, const py::object& op) {
+        const Arguments a(f, "reduce_scatter", o);
         const Data in = a.take_numbers(data, "data", false), to = a.take_numbers(out, "out", true);
         a.fit("out", to, "data", in, a.nranks());
         return collective(f, a, in, to, to.count(), tutti_reduce_scatter, a.op(*f.state, op, in));
       },
-      "data"_a, "out"_a, "op"_a = "sum", py::kw_only(), "stream"_a = 0, help::reduces(help::reduce_scatter).c_str());
+      "data"_a, "out"_a, "op"_a = "sum");
   struct Scan {
     const char* name;
     decltype(&tutti_scan) call;
@@ -203,88 +252,85 @@ void add_reductions(Class& face) {
   };
   for (const Scan& scan :
        {Scan{"scan", tutti_scan, help::scan}, Scan{"exclusive_scan", tutti_exclusive_scan, help::exclusive_scan}})
-    face.def(
-        scan.name,
-        [scan](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-          const Arguments a(f, scan.name, stream);
+    add_reduction<Face>(
+        face, scan.name, scan.help,
+        [scan](const Face& f, const Options& o, py::object data, py::object out, const py::object& op) {
+          const Arguments a(f, scan.name, o);
           const Data in = a.take_numbers(data, "data", out.is_none()),
                      to = out.is_none() ? in : a.take_numbers(out, "out", true);
           a.fit("data", in, "out", to, 1);
           return collective(f, a, in, to, in.count(), scan.call, a.op(*f.state, op, in));
         },
-        "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0,
-        help::reduces(scan.help).c_str());
+        "data"_a, "out"_a = py::none(), "op"_a = "sum");
 }
 
 template <typename Face, typename Class>
 void add_copies(Class& face) {
   using namespace py::literals;
-  face.def(
-      "broadcast",
-      [](const Face& f, py::object data, const Number& of, uintptr_t stream) {
-        const Arguments a(f, "broadcast", stream);
+  add_copy<Face>(
+      face, "broadcast", help::copies(help::broadcast),
+      [](const Face& f, const Options& o, py::object data, const Number& of) {
+        const Arguments a(f, "broadcast", o);
         const uint32_t root = a.rank("root", of);
         const Data all = a.take(data, "data", !a.is(root));
         return collective(f, a, all, all, all.count(), tutti_broadcast, root);
       },
-      "data"_a, "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::broadcast).c_str());
-  face.def(
-      "gather",
-      [](const Face& f, py::object data, py::object out, const Number& of, uintptr_t stream) {
-        const Arguments a(f, "gather", stream);
+      "data"_a, "root"_a = 0);
+  add_copy<Face>(
+      face, "gather", help::copies(help::gather),
+      [](const Face& f, const Options& o, py::object data, py::object out, const Number& of) {
+        const Arguments a(f, "gather", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
         if (a.is(root)) a.fit("data", in, "out", to, a.nranks());
         return collective(f, a, in, to, in.count(), tutti_gather, root);
       },
-      "data"_a, "out"_a = py::none(), "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::gather).c_str());
-  face.def(
-      "all_gather",
-      [](const Face& f, py::object data, py::object out, uintptr_t stream) {
-        const Arguments a(f, "all_gather", stream);
+      "data"_a, "out"_a = py::none(), "root"_a = 0);
+  add_copy<Face>(
+      face, "all_gather", help::copies(help::all_gather),
+      [](const Face& f, const Options& o, py::object data, py::object out) {
+        const Arguments a(f, "all_gather", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         a.fit("data", in, "out", to, a.nranks());
         return collective(f, a, in, to, in.count(), tutti_all_gather);
       },
-      "data"_a, "out"_a, py::kw_only(), "stream"_a = 0, help::moves(help::all_gather).c_str());
-  face.def(
-      "scatter",
-      [](const Face& f, py::object data, py::object out, const Number& of, uintptr_t stream) {
-        const Arguments a(f, "scatter", stream);
+      "data"_a, "out"_a);
+  add_copy<Face>(
+      face, "scatter", help::copies(help::scatter),
+      [](const Face& f, const Options& o, py::object data, py::object out, const Number& of) {
+        const Arguments a(f, "scatter", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
         if (a.is(root)) a.fit("out", to, "data", in, a.nranks());
         return collective(f, a, in, to, to.count(), tutti_scatter, root);
       },
-      "data"_a, "out"_a, "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::scatter).c_str());
-  face.def(
-      "all_to_all",
-      [](const Face& f, py::object data, py::object out, uintptr_t stream) {
-        const Arguments a(f, "all_to_all", stream);
+      "data"_a, "out"_a, "root"_a = 0);
+  add_copy<Face>(
+      face, "all_to_all", help::copies(help::all_to_all),
+      [](const Face& f, const Options& o, py::object data, py::object out) {
+        const Arguments a(f, "all_to_all", o);
         const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
         a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, a.block("data", in), tutti_all_to_all);
       },
-      "data"_a, "out"_a = py::none(), py::kw_only(), "stream"_a = 0, help::moves(help::all_to_all).c_str());
-  face.def(
-      "barrier",
-      [](const Face& f) {
-        const Arguments a(f, "barrier", 0);
-        const auto call = [=](tutti_comm* comm, tutti_request** request) {
-          return tutti_barrier(comm, a.options(), request);
-        };
-        return f.run(a.call(), call, {});
-      },
-      help::barrier);
+      "data"_a, "out"_a = py::none());
+  add_copy<Face>(face, "barrier", help::barrier + std::string(help::options), [](const Face& f, const Options& o) {
+    const Arguments a(f, "barrier", o);
+    const auto call = [=](tutti_comm* comm, tutti_request** request) {
+      return tutti_barrier(comm, a.options(), request);
+    };
+    return f.run(a.call(), call, {});
+  });
 }
 
 template <typename Face, typename Class>
 void add_unequal_to_all(Class& face) {
   using namespace py::literals;
-  face.def(
-      "all_gather_v",
-      [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins) {
-        const Arguments a(f, "all_gather_v", 0);
+  add_copy<Face>(
+      face, "all_gather_v", help::copies(help::all_gather_v),
+      [](const Face& f, const Options& o, py::object data, py::object out, const Counts& counts,
+         const std::optional<Counts>& begins) {
+        const Arguments a(f, "all_gather_v", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         const Blocks blocks(a, "out", to, "counts", counts, begins);
         a.fit_own("data", in, counts);
@@ -295,12 +341,12 @@ void add_unequal_to_all(Class& face) {
         };
         return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), help::moves(help::all_gather_v).c_str());
-  face.def(
-      "reduce_scatter_v",
-      [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins,
-         const py::object& op) {
-        const Arguments a(f, "reduce_scatter_v", 0);
+      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none());
+  add_reduction<Face>(
+      face, "reduce_scatter_v", help::reduce_scatter_v,
+      [](const Face& f, const Options& o, py::object data, py::object out, const Counts& counts,
+         const std::optional<Counts>& begins, const py::object& op) {
+        const Arguments a(f, "reduce_scatter_v", o);
         const Data in = a.take_numbers(data, "data", false), to = a.take_numbers(out, "out", true);
         const Blocks blocks(a, "data", in, "counts", counts, begins);
         a.fit_own("out", to, counts);
@@ -312,13 +358,12 @@ void add_unequal_to_all(Class& face) {
         };
         return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), "op"_a = "sum",
-      help::reduces(help::reduce_scatter_v).c_str());
-  face.def(
-      "all_to_all_v",
-      [](const Face& f, py::object data, py::object out, const Counts& in_counts, const Counts& out_counts,
-         const std::optional<Counts>& in_begins, const std::optional<Counts>& out_begins) {
-        const Arguments a(f, "all_to_all_v", 0);
+      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), "op"_a = "sum");
+  add_copy<Face>(
+      face, "all_to_all_v", help::copies(help::all_to_all_v),
+      [](const Face& f, const Options& o, py::object data, py::object out, const Counts& in_counts,
+         const Counts& out_counts, const std::optional<Counts>& in_begins, const std::optional<Counts>& out_begins) {
+        const Arguments a(f, "all_to_all_v", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         const Blocks from(a, "data", in, "in_counts", in_counts, in_begins);
         const Blocks into(a, "out", to, "out_counts", out_counts, out_begins);
@@ -330,17 +375,17 @@ void add_unequal_to_all(Class& face) {
         return f.run(a.call(), call, {in, to});
       },
       "data"_a, "out"_a, "in_counts"_a, "out_counts"_a, "in_displacements"_a = py::none(),
-      "out_displacements"_a = py::none(), help::moves(help::all_to_all_v).c_str());
+      "out_displacements"_a = py::none());
 }
 
 template <typename Face, typename Class>
 void add_unequal_of_root(Class& face) {
   using namespace py::literals;
-  face.def(
-      "gather_v",
-      [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
+  add_copy<Face>(
+      face, "gather_v", help::copies(help::gather_v),
+      [](const Face& f, const Options& o, py::object data, py::object out, const std::optional<Counts>& counts,
          const std::optional<Counts>& begins, const Number& of) {
-        const Arguments a(f, "gather_v", 0);
+        const Arguments a(f, "gather_v", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
         Blocks blocks;
@@ -352,13 +397,12 @@ void add_unequal_of_root(Class& face) {
         };
         return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a = py::none(), "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0,
-      help::moves(help::gather_v).c_str());
-  face.def(
-      "scatter_v",
-      [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
+      "data"_a, "out"_a = py::none(), "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0);
+  add_copy<Face>(
+      face, "scatter_v", help::copies(help::scatter_v),
+      [](const Face& f, const Options& o, py::object data, py::object out, const std::optional<Counts>& counts,
          const std::optional<Counts>& begins, const Number& of) {
-        const Arguments a(f, "scatter_v", 0);
+        const Arguments a(f, "scatter_v", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
         Blocks blocks;
@@ -370,8 +414,7 @@ void add_unequal_of_root(Class& face) {
         };
         return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0,
-      help::moves(help::scatter_v).c_str());
+      "data"_a, "out"_a, "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0);
 }
 
 template <typename Face, typename Class>
@@ -380,7 +423,7 @@ void add_messages(Class& face) {
   face.def(
       "send",
       [](const Face& f, py::object data, const Number& to_or_from, const Number& number, uintptr_t stream) {
-        const Arguments a(f, "send", stream);
+        const Arguments a(f, "send", {stream});
         const uint32_t peer = a.rank("peer", to_or_from), tag = number.of_32_bits("send", "tag");
         const Data in = a.take(data, "data", false);
         const auto call = [=, from = in.address(), count = in.units(in.count()), dtype = in.dtype()](
@@ -393,7 +436,7 @@ void add_messages(Class& face) {
   face.def(
       "receive",
       [](const Face& f, py::object data, const Number& to_or_from, const Number& number, uintptr_t stream) {
-        const Arguments a(f, "receive", stream);
+        const Arguments a(f, "receive", {stream});
         const uint32_t peer = a.rank("peer", to_or_from), tag = number.of_32_bits("receive", "tag");
         const Data out = a.take(data, "data", true);
         const auto call = [=, to = out.address(), count = out.units(out.count()), dtype = out.dtype()](
@@ -406,7 +449,7 @@ void add_messages(Class& face) {
   face.def(
       "exchange",
       [](const Face& f, const std::vector<const Message*>& messages, uintptr_t stream) {
-        const Arguments a(f, "exchange", stream);
+        const Arguments a(f, "exchange", {stream});
         std::vector<Data> data;
         std::vector<tutti_message> rows;
         for (const Message* m : messages) {

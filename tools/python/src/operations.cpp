@@ -8,118 +8,13 @@
 #include <cmath>
 #include <string>
 
+#include "arguments.hpp"
 #include "help.hpp"
-#include "operators.hpp"
 
 namespace tutti::python {
 namespace {
 
 namespace py = pybind11;
-
-using Counts = std::vector<Number>;
-
-// The options of one call, as keywords.
-struct Options {
-  uintptr_t stream = 0;
-  std::optional<std::string> algorithms = {}, order = {};
-  Number tag = {};  // none where it is no object
-};
-
-uint32_t order_of(const char* call, const std::string& name) {
-  constexpr const char* names[] = {"free", "canonical", "exact"};
-  const auto* const found = std::ranges::find(names, name);
-  if (found != std::end(names)) return TUTTI_ORDER_FREE + static_cast<uint32_t>(found - names);
-  throw py::value_error(std::string(call) + ": order is \"" + name +
-                        "\": expected \"free\", \"canonical\", \"exact\", or None for the communicator's");
-}
-
-// The arguments of one call. The options live as long.
-class Arguments {
- public:
-  template <typename Face>
-  Arguments(const Face& face, const char* call, const Options& options)
-      : call_(call), nranks_(tutti_comm_nranks(face.state->handle())) {
-    options_.struct_size = sizeof options_;
-    options_.flags = Face::flags;
-    options_.stream = reinterpret_cast<void*>(options.stream);
-    if (options.algorithms) options_.algorithms = options.algorithms->c_str();
-    if (options.order) options_.order = order_of(call, *options.order);
-    if (options.tag.given) options_.tag = options.tag.value(call, "tag");
-    rank_ = tutti_comm_rank(face.state->handle());
-  }
-  const tutti_options* options() const { return &options_; }
-  uint32_t nranks() const { return nranks_; }
-  bool is(uint32_t root) const { return rank_ == root; }
-
-  const char* call() const { return call_; }
-
-  // `given`: a name, or an Operator of this communicator. A sum of bools is "any", and a product "all".
-  uint32_t op(const State& state, py::handle given, const Data& data) const {
-    const uint32_t op = operator_of(state, given);
-    if (data.dtype() != TUTTI_BOOL) return op;
-    const bool either = op == TUTTI_SUM || op == TUTTI_MAX, both = op == TUTTI_PROD || op == TUTTI_MIN;
-    return either ? uint32_t{TUTTI_LOR} : both ? uint32_t{TUTTI_LAND} : op;
-  }
-  uint32_t rank(const char* name, const Number& given) const { return given.rank(call_, name); }
-  // The elements of an argument; none for None where it `may_be_absent`.
-  Data take(py::handle object, const char* argument, bool written, bool may_be_absent = false) const {
-    return taken(object, argument, written, may_be_absent, Elements::any);
-  }
-  // The same for a call with an operator.
-  Data take_numbers(py::handle object, const char* argument, bool written, bool may_be_absent = false) const {
-    return taken(object, argument, written, may_be_absent, Elements::numbers);
-  }
-
-  void same_type(const char* one, const Data& data, const char* other, const Data& out) const {
-    if (!data.has_type_of(out))
-      throw py::value_error(text() + one + " is " + data.type() + " and " + other + " is " + out.type());
-  }
-  // One block of `data` for each of `blocks` in `out`.
-  void fit(const char* smaller, const Data& data, const char* larger, const Data& out, uint32_t blocks) const {
-    same_type(smaller, data, larger, out);
-    if (data.count() * blocks != out.count())
-      throw py::value_error(
-          text() + smaller + " has " + std::to_string(data.count()) + " elements: expected " + larger + " to have " +
-          (blocks == 1 ? "as many" : std::to_string(blocks) + " times as many, a block for each rank") + ", got " +
-          std::to_string(out.count()));
-  }
-  // The elements of one rank's block.
-  uint64_t block(const char* argument, const Data& data) const {
-    if (data.count() % nranks_ == 0) return data.count() / nranks_;
-    throw py::value_error(text() + argument + " has " + std::to_string(data.count()) +
-                          " elements: expected a multiple of the " + std::to_string(nranks_) + " ranks");
-  }
-
-  // The argument has as many elements as this rank's block.
-  void fit_own(const char* argument, const Data& data, const Counts& counts) const {
-    const uint64_t own = counts.at(rank_).value(call_, "counts");
-    if (data.count() != own)
-      throw py::value_error(text() + argument + " has " + std::to_string(data.count()) + " elements: expected " +
-                            std::to_string(own) + ", which is counts[" + std::to_string(rank_) + "], this rank's own");
-  }
-  std::string text() const { return std::string(call_) + ": "; }
-
- private:
-  uint32_t operator_of(const State& state, py::handle given) const {
-    if (py::isinstance<Operator>(given)) return given.cast<const Operator&>().number(state, call_);
-    if (!py::isinstance<py::str>(given))
-      throw py::type_error(text() + "op is of type " + std::string(py::str(py::type::of(given).attr("__name__"))) +
-                           ": expected a name, or what Communicator.operator() made");
-    const auto name = given.cast<std::string>();
-    if (const uint32_t op = op_from_name(name)) return op;
-    std::string known;
-    for (const uint32_t op : all_ops()) known += std::string(known.empty() ? "\"" : ", \"") + op_name(op) + "\"";
-    throw py::value_error(text() + "op is \"" + name + "\": expected " + known);
-  }
-  Data taken(py::handle object, const char* argument, bool written, bool may_be_absent, Elements elements) const {
-    if (object.is_none() && may_be_absent) return {};
-    return Data(object, call_, argument, written, reinterpret_cast<uintptr_t>(options_.stream), elements);
-  }
-
-  const char* call_;
-  uint32_t nranks_, rank_ = 0;
-  tutti_options options_{};
-};
 
 // The blocks of an argument, which has room for all of them.
 struct Blocks {
@@ -181,7 +76,7 @@ auto collective(const Face& face, const Arguments& arguments, Data in, Data out,
 // Adds a method of a collective: its own arguments, then the options as keywords. Those of reductions have an order.
 template <typename Face, typename Class, typename Body, typename Result, typename... Given, typename... Named>
 void add_as(Class& face, const char* name, const Body& body,
-            Result (Body::*)(const Face&, const Options&, Given...) const, bool reduces, const std::string& text,
+            Result (Body::*)(const Face&, const CallOptions&, Given...) const, bool reduces, const std::string& text,
             const Named&... named) {
   using namespace py::literals;
   using Text = std::optional<std::string>;
@@ -216,7 +111,7 @@ void add_reductions(Class& face) {
   using namespace py::literals;
   add_reduction<Face>(
       face, "reduce", help::reduce,
-      [](const Face& f, const Options& o, py::object data, py::object out, const Number& of, const py::object& op) {
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Number& of, const py::object& op) {
         const Arguments a(f, "reduce", o);
         const uint32_t root = a.rank("root", of);
         const bool into_data = out.is_none() && a.is(root);
@@ -228,7 +123,7 @@ void add_reductions(Class& face) {
       "data"_a, "out"_a = py::none(), "root"_a = 0, "op"_a = "sum");
   add_reduction<Face>(
       face, "all_reduce", help::all_reduce,
-      [](const Face& f, const Options& o, py::object data, py::object out, const py::object& op) {
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const py::object& op) {
         const Arguments a(f, "all_reduce", o);
         const Data in = a.take_numbers(data, "data", out.is_none()),
                    to = out.is_none() ? in : a.take_numbers(out, "out", true);
@@ -238,7 +133,7 @@ void add_reductions(Class& face) {
       "data"_a, "out"_a = py::none(), "op"_a = "sum");
   add_reduction<Face>(
       face, "reduce_scatter", help::reduce_scatter,
-      [](const Face& f, const Options& o, py::object data, py::object out, const py::object& op) {
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const py::object& op) {
         const Arguments a(f, "reduce_scatter", o);
         const Data in = a.take_numbers(data, "data", false), to = a.take_numbers(out, "out", true);
         a.fit("out", to, "data", in, a.nranks());
@@ -254,7 +149,7 @@ void add_reductions(Class& face) {
        {Scan{"scan", tutti_scan, help::scan}, Scan{"exclusive_scan", tutti_exclusive_scan, help::exclusive_scan}})
     add_reduction<Face>(
         face, scan.name, scan.help,
-        [scan](const Face& f, const Options& o, py::object data, py::object out, const py::object& op) {
+        [scan](const Face& f, const CallOptions& o, py::object data, py::object out, const py::object& op) {
           const Arguments a(f, scan.name, o);
           const Data in = a.take_numbers(data, "data", out.is_none()),
                      to = out.is_none() ? in : a.take_numbers(out, "out", true);
@@ -269,7 +164,7 @@ void add_copies(Class& face) {
   using namespace py::literals;
   add_copy<Face>(
       face, "broadcast", help::copies(help::broadcast),
-      [](const Face& f, const Options& o, py::object data, const Number& of) {
+      [](const Face& f, const CallOptions& o, py::object data, const Number& of) {
         const Arguments a(f, "broadcast", o);
         const uint32_t root = a.rank("root", of);
         const Data all = a.take(data, "data", !a.is(root));
@@ -278,7 +173,7 @@ void add_copies(Class& face) {
       "data"_a, "root"_a = 0);
   add_copy<Face>(
       face, "gather", help::copies(help::gather),
-      [](const Face& f, const Options& o, py::object data, py::object out, const Number& of) {
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Number& of) {
         const Arguments a(f, "gather", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
@@ -288,7 +183,7 @@ void add_copies(Class& face) {
       "data"_a, "out"_a = py::none(), "root"_a = 0);
   add_copy<Face>(
       face, "all_gather", help::copies(help::all_gather),
-      [](const Face& f, const Options& o, py::object data, py::object out) {
+      [](const Face& f, const CallOptions& o, py::object data, py::object out) {
         const Arguments a(f, "all_gather", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         a.fit("data", in, "out", to, a.nranks());
@@ -297,7 +192,7 @@ void add_copies(Class& face) {
       "data"_a, "out"_a);
   add_copy<Face>(
       face, "scatter", help::copies(help::scatter),
-      [](const Face& f, const Options& o, py::object data, py::object out, const Number& of) {
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Number& of) {
         const Arguments a(f, "scatter", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
@@ -307,14 +202,14 @@ void add_copies(Class& face) {
       "data"_a, "out"_a, "root"_a = 0);
   add_copy<Face>(
       face, "all_to_all", help::copies(help::all_to_all),
-      [](const Face& f, const Options& o, py::object data, py::object out) {
+      [](const Face& f, const CallOptions& o, py::object data, py::object out) {
         const Arguments a(f, "all_to_all", o);
         const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
         a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, a.block("data", in), tutti_all_to_all);
       },
       "data"_a, "out"_a = py::none());
-  add_copy<Face>(face, "barrier", help::barrier + std::string(help::options), [](const Face& f, const Options& o) {
+  add_copy<Face>(face, "barrier", help::barrier + std::string(help::options), [](const Face& f, const CallOptions& o) {
     const Arguments a(f, "barrier", o);
     const auto call = [=](tutti_comm* comm, tutti_request** request) {
       return tutti_barrier(comm, a.options(), request);
@@ -328,7 +223,7 @@ void add_unequal_to_all(Class& face) {
   using namespace py::literals;
   add_copy<Face>(
       face, "all_gather_v", help::copies(help::all_gather_v),
-      [](const Face& f, const Options& o, py::object data, py::object out, const Counts& counts,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Counts& counts,
          const std::optional<Counts>& begins) {
         const Arguments a(f, "all_gather_v", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
@@ -344,7 +239,7 @@ void add_unequal_to_all(Class& face) {
       "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none());
   add_reduction<Face>(
       face, "reduce_scatter_v", help::reduce_scatter_v,
-      [](const Face& f, const Options& o, py::object data, py::object out, const Counts& counts,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Counts& counts,
          const std::optional<Counts>& begins, const py::object& op) {
         const Arguments a(f, "reduce_scatter_v", o);
         const Data in = a.take_numbers(data, "data", false), to = a.take_numbers(out, "out", true);
@@ -361,7 +256,7 @@ void add_unequal_to_all(Class& face) {
       "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), "op"_a = "sum");
   add_copy<Face>(
       face, "all_to_all_v", help::copies(help::all_to_all_v),
-      [](const Face& f, const Options& o, py::object data, py::object out, const Counts& in_counts,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Counts& in_counts,
          const Counts& out_counts, const std::optional<Counts>& in_begins, const std::optional<Counts>& out_begins) {
         const Arguments a(f, "all_to_all_v", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
@@ -383,7 +278,7 @@ void add_unequal_of_root(Class& face) {
   using namespace py::literals;
   add_copy<Face>(
       face, "gather_v", help::copies(help::gather_v),
-      [](const Face& f, const Options& o, py::object data, py::object out, const std::optional<Counts>& counts,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const std::optional<Counts>& counts,
          const std::optional<Counts>& begins, const Number& of) {
         const Arguments a(f, "gather_v", o);
         const uint32_t root = a.rank("root", of);
@@ -400,7 +295,7 @@ void add_unequal_of_root(Class& face) {
       "data"_a, "out"_a = py::none(), "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0);
   add_copy<Face>(
       face, "scatter_v", help::copies(help::scatter_v),
-      [](const Face& f, const Options& o, py::object data, py::object out, const std::optional<Counts>& counts,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const std::optional<Counts>& counts,
          const std::optional<Counts>& begins, const Number& of) {
         const Arguments a(f, "scatter_v", o);
         const uint32_t root = a.rank("root", of);

@@ -101,6 +101,19 @@ TEST(TraceSequence, ACallStandsAtOnePlaceOnAllItsRanks) {
   EXPECT_EQ(sequence.events[1][2].communicator, "");
 }
 
+TEST(TraceSequence, ACallComesAfterWhatEachOfItsRanksDidBefore) {
+  for (const uint32_t busy : {0u, 1u}) {
+    Timeline timeline{.groups = {group_of("world", {0, 1})}};
+    auto& ranks = timeline.groups[0].ranks;
+    for (uint64_t i = 0; i < 3; ++i) transfer(ranks[busy], i, i + 1, 1 - busy, true);
+    transfer(ranks[1 - busy], 5, 6, busy, true);
+    for (uint32_t r = 0; r < 2; ++r) call(ranks[r], 50, 7);
+    const Sequence sequence = sequence_of(timeline, 0);
+    EXPECT_EQ(places(sequence, busy), (Places{0, 1, 2, 3}));
+    EXPECT_EQ(places(sequence, 1 - busy), (Places{0, 3}));
+  }
+}
+
 TEST(TraceSequence, LiesBetweenTwoBarriers) {
   Timeline timeline{.groups = {group_of("world copy", {0, 1}), group_of("world", {0, 1})}};
   auto& ranks = timeline.groups[1].ranks;

@@ -25,6 +25,8 @@ enum Compared : size_t {
   feedback,
   device,
   declared_order,
+  order,
+  algorithms,
   fields
 };
 constexpr std::array<const char*, fields> names{"fault",
@@ -37,7 +39,9 @@ constexpr std::array<const char*, fields> names{"fault",
                                                 "op",
                                                 "flag TUTTI_GRADIENTS_FEEDBACK",
                                                 "flag TUTTI_GRADIENTS_DEVICE",
-                                                "flag TUTTI_GRADIENTS_DECLARED_ORDER"};
+                                                "flag TUTTI_GRADIENTS_DECLARED_ORDER",
+                                                "order",
+                                                "checksum of algorithms"};
 using Fields = std::array<uint64_t, fields>;
 
 class Checksum {  // FNV-1a
@@ -69,6 +73,12 @@ Fields fields_of(const Declaration& declaration) {
   made[feedback] = flag(TUTTI_GRADIENTS_FEEDBACK);
   made[device] = flag(TUTTI_GRADIENTS_DEVICE);
   made[declared_order] = flag(TUTTI_GRADIENTS_DECLARED_ORDER);
+  made[order] = declaration.order;
+  if (declaration.algorithms) {
+    Checksum text;
+    for (const char letter : *declaration.algorithms) text.add(static_cast<unsigned char>(letter));
+    made[algorithms] = text.sum();
+  }
   return made;
 }
 
@@ -85,7 +95,8 @@ std::string difference(const Communicator& comm, const Declaration& mine, uint32
   const auto text = [&](const std::vector<uint64_t>& of) {
     return fmt::format("{} of {}", of[2 * at], dtype_name(static_cast<uint32_t>(of[2 * at + 1])));
   };
-  return fmt::format("; tensor {} has {} on rank 0 and {} on rank {}", at, text(first), text(second), other);
+  return fmt::format("; tensor {} has {} on rank 0 and {} on rank {}", mine.tensors[at].name, text(first), text(second),
+                     other);
 }
 
 }  // namespace

@@ -43,6 +43,22 @@ Tensor judged(const tutti_tensor& given, size_t number, uint32_t wire) {
   return {name, given.count, given.dtype};
 }
 
+// How contributions are summed.
+void judge_sums(const tutti_gradients_config& config) {
+  if (config.order > TUTTI_ORDER_EXACT || config.reserved)
+    invalid(
+        fmt::format("config.order is {} and config.reserved {}, expected TUTTI_ORDER_FREE, TUTTI_ORDER_CANONICAL, "
+                    "TUTTI_ORDER_EXACT or 0 (the communicator's), and 0",
+                    config.order, config.reserved));
+  if (config.wire == TUTTI_WIRE_PLAIN) return;
+  if (config.order != TUTTI_ORDER_DEFAULT)
+    invalid(
+        "config.order goes with TUTTI_WIRE_PLAIN: a wire format rounds the contributions before they are summed, in "
+        "the "
+        "order of ranks");
+  if (config.algorithms) invalid("config.algorithms goes with TUTTI_WIRE_PLAIN: a wire format has its own exchange");
+}
+
 Declaration judged(const tutti_gradients_config& config, const tutti_tensor* tensors, uint64_t n) {
   if (config.flags & ~known_flags)
     throw Error(TUTTI_NOT_SUPPORTED,
@@ -55,6 +71,7 @@ Declaration judged(const tutti_gradients_config& config, const tutti_tensor* ten
     invalid(fmt::format("config.op is {}, expected TUTTI_SUM or TUTTI_AVG", config.op));
   if (config.wire == TUTTI_WIRE_PLAIN && config.flags & TUTTI_GRADIENTS_FEEDBACK)
     invalid("TUTTI_GRADIENTS_FEEDBACK needs a wire format that rounds: TUTTI_WIRE_PLAIN loses nothing");
+  judge_sums(config);
   const bool device = config.flags & TUTTI_GRADIENTS_DEVICE;
   if (device && (config.wire != TUTTI_WIRE_PLAIN || config.flags & TUTTI_GRADIENTS_THREAD))
     throw Error(TUTTI_NOT_SUPPORTED,
@@ -70,7 +87,9 @@ Declaration judged(const tutti_gradients_config& config, const tutti_tensor* ten
                    op,
                    config.flags,
                    config.timeout_ns,
-                   config.stream};
+                   config.stream,
+                   config.order,
+                   config.algorithms ? std::optional<std::string>(config.algorithms) : std::nullopt};
   uint64_t bytes = 0;
   for (uint64_t i = 0; i < n; ++i) {
     made.tensors.push_back(judged(tensors[i], i, config.wire));

@@ -37,6 +37,7 @@ class TimeLimit {
 Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Declaration declaration)
     : exchange_(std::move(exchange)),
       gather_(std::move(gather)),
+      algorithms_(std::move(declaration.algorithms)),
       wiring_{exchange_.handle(),
               gather_ ? gather_->handle() : nullptr,
               exchange_.rank(),
@@ -52,6 +53,8 @@ Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Decl
   wiring_.options.struct_size = sizeof wiring_.options;
   wiring_.options.timeout_ns = declaration.timeout_ns;
   wiring_.options.stream = declaration.stream;
+  wiring_.options.order = declaration.order;
+  wiring_.options.algorithms = algorithms_ ? algorithms_->c_str() : nullptr;
   std::vector<uint64_t> declared(tensors_.size());
   std::iota(declared.begin(), declared.end(), 0);
   build(declared);
@@ -81,9 +84,12 @@ void Reducer::rebuild(std::span<const uint64_t> order) {
 bool Reducer::is_agreed_by(const TimeLimit& limit) try {
   if (settled_) return true;
   if (!agreement_) {
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.timeout_ns = wiring_.options.timeout_ns;
     tutti_request* request = nullptr;
     const tutti_status status = tutti_broadcast(wiring_.exchange, order_.data(), order_.data(), order_.size(),
-                                                TUTTI_UINT64, 0, &wiring_.options, &request);
+                                                TUTTI_UINT64, 0, &options, &request);
     if (status < 0) throw Error(status, tutti_comm_error(wiring_.exchange));
     agreement_ = Request(request);
   }

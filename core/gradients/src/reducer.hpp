@@ -32,6 +32,8 @@ struct Declaration {
   uint32_t wire, op, flags;  // TUTTI_WIRE_*, TUTTI_SUM or TUTTI_AVG, TUTTI_GRADIENTS_*
   uint64_t timeout_ns;
   void* stream;
+  uint32_t order;                         // TUTTI_ORDER_*
+  std::optional<std::string> algorithms;  // nullopt: the communicator's
 };
 
 class TimeLimit;
@@ -75,6 +77,7 @@ class Reducer {
 
   Communicator exchange_;
   std::optional<Communicator> gather_;
+  const std::optional<std::string> algorithms_;
   Wiring wiring_;
   const BucketLimits limits_;
   std::vector<Tensor> tensors_;

@@ -265,6 +265,12 @@ TEST(Gradients, WrongDeclarationsAreRefusedOnAllRanks) {
                    "config.wire is 9");
     expect_failure(refused({tensor<float>(3)}, {.thread = true, .device = true}), TUTTI_NOT_SUPPORTED,
                    "TUTTI_GRADIENTS_DEVICE goes with");
+    expect_failure(refused({tensor<float>(3)}, {.order = static_cast<Order>(4)}), TUTTI_INVALID_ARGUMENT,
+                   "config.order is 4");
+    expect_failure(refused({tensor<float>(3)}, {.wire = Wire::float16, .order = Order::exact}), TUTTI_INVALID_ARGUMENT,
+                   "config.order goes with TUTTI_WIRE_PLAIN");
+    expect_failure(refused({tensor<float>(3)}, {.wire = Wire::float16, .algorithms = "ring"}), TUTTI_INVALID_ARGUMENT,
+                   "config.algorithms goes with TUTTI_WIRE_PLAIN");
     // One rank alone is wrong, or different.
     const uint32_t rank = world.rank();
     expect_failure(refused({tensor<float>(rank == 0 ? 3 : uint64_t{1} << 60)}, {}), TUTTI_INVALID_ARGUMENT,
@@ -280,6 +286,10 @@ TEST(Gradients, WrongDeclarationsAreRefusedOnAllRanks) {
                    "flag TUTTI_GRADIENTS_DECLARED_ORDER is 0 on rank 0 and 1 on rank 1");
     expect_failure(refused({tensor<float>(3)}, {.wire = rank ? Wire::float8 : Wire::bfloat16}), TUTTI_MISMATCH,
                    "wire is 2 on rank 0 and 3 on rank 1");
+    expect_failure(refused({tensor<float>(3)}, {.order = rank ? Order::canonical : Order::free}), TUTTI_MISMATCH,
+                   "order is 1 on rank 0 and 2 on rank 1");
+    expect_failure(refused({tensor<float>(3)}, {.algorithms = rank ? "ring" : nullptr}), TUTTI_MISMATCH,
+                   "checksum of algorithms is 0 on rank 0");
     tutti_gradients_config unset{};
     tutti_gradients* made = nullptr;
     const tutti_tensor one = tensor<float>(1);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <tutti/gradients.hpp>
@@ -143,6 +144,36 @@ TEST(ReadyOrder, WhatRoundingHasLostSurvivesTheOtherOrder) {
           for (const float x : one) ASSERT_EQ(x, step == 0 ? 1.0f : 1 + 0x1p-7f) << "step " << step;
       }
     });
+}
+
+// Numbers whose sum depends on the order: the set's own order gives the bits of a communicator of that order.
+TEST(OrderOfSums, ASetHasAnOrderOfItsOwn) {
+  const std::vector<uint64_t> counts{3000, 50};
+  std::vector<std::vector<std::vector<float>>> expected(4);
+  const auto data = [&](uint32_t rank) {
+    std::vector<std::vector<float>> made;
+    std::mt19937 random(rank);
+    for (const uint64_t count : counts)
+      std::ranges::generate(made.emplace_back(count),
+                            [&] { return std::ldexp(static_cast<float>(random()), -static_cast<int>(random() % 40)); });
+    return made;
+  };
+  run_ranks(4,
+            [&](Communicator& world) {
+              std::vector<std::vector<float>>& mine = expected[world.rank()] = data(world.rank());
+              for (auto& one : mine) world.all_reduce(one, one, Op::sum);
+            },
+            {.flags = TUTTI_COMM_CANONICAL_ORDER});
+  run_ranks(4, [&](Communicator& world) {
+    Gradients gradients(world, floats(counts),
+                        {.op = Op::sum, .bucket_bytes = 1, .first_bucket_bytes = 1, .order = Order::canonical});
+    for (int step = 0; step < 2; ++step) {
+      std::vector<std::vector<float>> mine = data(world.rank());
+      for (size_t t = 0; t < counts.size(); ++t) gradients.ready(t, mine[t]);
+      gradients.wait();
+      EXPECT_EQ(mine, expected[world.rank()]);
+    }
+  });
 }
 
 TEST(SeveralTypes, EachHasBucketsOfItsOwn) {

@@ -74,6 +74,11 @@ typedef struct tutti_gradients_config {
   void* stream;                /* with TUTTI_GRADIENTS_DEVICE: where buckets are summed, after what computes them */
   char* error;                 /* where tutti_gradients_create writes why it failed; may be NULL */
   uint64_t error_bytes;
+  uint32_t order;         /* TUTTI_ORDER_*, in which the contributions to a bucket are summed; with a wire format, which
+                             rounds them before, only TUTTI_ORDER_DEFAULT */
+  uint32_t reserved;      /* 0 */
+  const char* algorithms; /* those that may carry out the buckets' all_reduce, as in tutti_options; with
+                             TUTTI_WIRE_PLAIN only. NULL: the communicator's. Copied */
 } tutti_gradients_config;
 
 /* One tensor. An array has no struct_size: reserved room that must be 0. */

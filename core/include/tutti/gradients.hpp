@@ -37,6 +37,8 @@ struct GradientSettings {
   bool device = false;                                // tensors are memory of the communicator's device
   void* stream = nullptr;                             // with device: where buckets are summed
   bool declared_order = false;                        // buckets follow the declared order in all steps
+  Order order = Order::communicator;                  // in which the contributions to a bucket are summed
+  const char* algorithms = nullptr;                   // that may carry out a bucket's all_reduce; the communicator's
 };
 
 // Movable, not copyable. Destroying it is collective, except where an exception leaves its scope: that aborts it.
@@ -58,6 +60,8 @@ class Gradients {
     config.stream = settings.stream;
     config.error = error.data();
     config.error_bytes = error.size();
+    config.order = static_cast<uint32_t>(settings.order);
+    config.algorithms = settings.algorithms;
     const tutti_status status =
         tutti_gradients_create(comm.handle(), &config, tensors.data(), tensors.size(), &gradients_);
     if (status < 0) throw Error(status, error.c_str());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "gradients.hpp"
 #include "operations.hpp"
 #include "operators.hpp"
 #include "windows.hpp"
@@ -280,6 +281,28 @@ void add_own_operators(py::class_<Communicator, Calls>& type) {
           "numpy.float32(0.5). Local.");
 }
 
+constexpr const char* gradients_help =
+    "Gradients: the tensors of a training step, summed over the ranks in buckets while the backward pass goes on.\n"
+    "Collective: all ranks declare equal tensors and settings.\n\n"
+    "tensors             arrays as for all_reduce(), whose sizes and types count, or pairs of both, (1000, "
+    "\"float32\"); in\n"
+    "                    a list, or in a dict of names to them. All in host memory, or all in the device's\n"
+    "op                  \"avg\" or \"sum\"\n"
+    "wire                how float32 travels: \"plain\", \"float16\", \"bfloat16\" or \"float8\"\n"
+    "feedback            the rounding error of a step is added in the next one\n"
+    "thread              a thread of its own advances the buckets; else ready(), test() and wait() do\n"
+    "declared_order      keep the order of `tensors`; else buckets follow, from the second step on, the order in "
+    "which\n"
+    "                    rank 0 marked them in the first\n"
+    "bucket_bytes        most bytes of a bucket; 0: 25 MiB\n"
+    "first_bucket_bytes  of the first one of each type; 0: 1 MiB\n"
+    "order               of the contributions in a sum: \"free\", \"canonical\" or \"exact\"; None: the "
+    "communicator's\n"
+    "algorithms          that may carry out the all_reduce of a bucket, \"ring\"; None: the communicator's\n"
+    "timeout             seconds, of each operation; None: the communicator's\n"
+    "stream              the handle of a stream, for device memory\n\n"
+    "Raises TypeError, ValueError or InvalidArgument for wrong arguments, and Mismatch where ranks differ.";
+
 void add_membership(py::class_<Communicator, Calls>& type) {
   type.def(
           "abort", [](const Communicator& c, const std::string& reason) { c.state->abort(reason); }, "reason"_a,
@@ -360,6 +383,20 @@ void add_membership(py::class_<Communicator, Calls>& type) {
           "once. `data` is an array as for broadcast(), and is kept until the window is closed. zero_copy: raise "
           "NotSupported where\n"
           "it would be staged. `timeout`: seconds to wait for the other ranks; None: the communicator's.")
+      .def(
+          "gradients",
+          [](const Communicator& c, const py::object& tensors, std::string op, std::string wire, bool feedback,
+             bool thread, bool declared_order, const Number& bucket_bytes, const Number& first_bucket_bytes,
+             std::optional<std::string> order, std::optional<std::string> algorithms, std::optional<double> timeout,
+             uintptr_t stream) {
+            return std::make_unique<Gradients>(
+                c, tensors,
+                GradientSettings{std::move(op), std::move(wire), feedback, thread, declared_order, bucket_bytes,
+                                 first_bucket_bytes, std::move(order), std::move(algorithms), timeout, stream});
+          },
+          "tensors"_a, py::kw_only(), "op"_a = "avg", "wire"_a = "plain", "feedback"_a = false, "thread"_a = false,
+          "declared_order"_a = false, "bucket_bytes"_a = 0, "first_bucket_bytes"_a = 0, "order"_a = py::none(),
+          "algorithms"_a = py::none(), "timeout"_a = py::none(), "stream"_a = 0, gradients_help)
       .def(
           "close", [](const Communicator& c) { c.state->close(); },
           "Ends the communicator when all ranks have come to it; collective. Requests end. Raises what has gone wrong "

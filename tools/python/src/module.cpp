@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "error.hpp"
+#include "gradients.hpp"
 #include "operations.hpp"
 #include "operators.hpp"
 #include "schedules.hpp"
@@ -56,6 +57,7 @@ PYBIND11_MODULE(_core, module) {
   tutti::python::add_operators(module);
   tutti::python::add_operations(module);
   tutti::python::add_windows(module);
+  tutti::python::add_gradients(module);
   tutti::python::add_communicator(module);
   tutti::python::add_algorithms(module);
   tutti::python::add_schedules(module);

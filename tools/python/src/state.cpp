@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "gradients.hpp"
+
 namespace tutti::python {
 namespace {
 
@@ -32,9 +34,6 @@ void warn_child(const std::string& call, const std::string& name) {
   if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
 }
 
-// A wait looks for signals after each.
-constexpr uint64_t turn_ns = 50'000'000;
-
 // "/home/me/train.py:14", the line that this thread carries out; "": none. The interpreter's lock is held.
 std::string line_under_way() {
   PyFrameObject* const frame = PyEval_GetFrame();
@@ -46,26 +45,12 @@ std::string line_under_way() {
   return std::string(bytes) + ":" + std::to_string(PyFrame_GetLineNumber(frame));
 }
 
-// While one lives, reports of this thread's waits name the line of Python, once it has waited for a turn: shorter waits
-// need not look for it.
-class CallSite {
- public:
-  CallSite() = default;
-  CallSite(const CallSite&) = delete;
-  CallSite& operator=(const CallSite&) = delete;
-  ~CallSite() { tutti_set_call_site(nullptr); }
-  // Before each turn: a signal's handler may have made calls in between.
-  void tell() {
-    if (turns_++ == 1) line_ = line_under_way();
-    tutti_set_call_site(line_.c_str());
-  }
-
- private:
-  uint64_t turns_ = 0;
-  std::string line_;
-};
-
 }  // namespace
+
+void CallSite::tell() {
+  if (turns_++ == 1) line_ = line_under_way();
+  tutti_set_call_site(line_.c_str());
+}
 
 State::State(tutti_comm* comm, std::string name)
     : rank(tutti_comm_rank(comm)),
@@ -114,6 +99,8 @@ void Signals::raise_if_any(tutti_comm* made) {
   throw raised;
 }
 
+bool State::is_forked() const { return getpid() != process_; }
+
 std::string State::text() const {
   return "\"" + name_ + "\" rank " + std::to_string(rank) + " of " + std::to_string(nranks);
 }
@@ -123,9 +110,11 @@ tutti_comm* State::handle() const {
   return comm_;
 }
 
+bool State::is_in_use() const { return used_ || std::ranges::any_of(gradients, &Gradients::is_used); }
+
 // A forked child has none of its parent's other threads.
-void State::await_others() const {
-  while (used_ && getpid() == process_) {
+void State::await_others(bool of_gradients) const {
+  while ((of_gradients ? is_in_use() : used_) && getpid() == process_) {
     const py::gil_scoped_release unlocked;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -148,6 +137,7 @@ void State::close() {
       comm_ = nullptr;
       return warn_child("Communicator.close", name_);
     }
+    while (!gradients.empty()) gradients.front()->close();
     const User user(*this);
     tutti_comm* const comm = std::exchange(comm_, nullptr);
     {
@@ -168,6 +158,8 @@ void State::abort(const std::string& reason) {
   tutti_comm* const comm = handle();
   if (getpid() != process_) return warn_child("Communicator.abort", name_);
   told_ = true;
+  for (Gradients* one : std::vector(gradients))
+    if (std::ranges::find(gradients, one) != gradients.end()) one->abort(reason);
   const py::gil_scoped_release unlocked;
   tutti_comm_abort(comm, reason.c_str());
 }
@@ -186,11 +178,11 @@ void State::close_all(const std::optional<std::string>& reason) {
     if (!state->comm_ || getpid() != state->process_) continue;
     if (reason)
       state->abort(*reason);
-    else if (state->used_)
+    else if (state->is_in_use())
       state->abort("the interpreter ended while a thread was in a call");
     else if (state->pending)
       state->abort("the interpreter ended with " + std::to_string(state->pending) + " requests in flight");
-    state->await_others();
+    state->await_others(true);
     open.push_back(state);
   }
   // Side by side: each end waits for other ranks, and all of them together no longer than one. A daemon thread that
@@ -199,7 +191,12 @@ void State::close_all(const std::optional<std::string>& reason) {
   std::vector<std::future<tutti_status>> ends;
   for (State* state : open) {
     state->used_ = true;
-    ends.push_back(std::async(std::launch::async, tutti_comm_destroy, std::exchange(state->comm_, nullptr)));
+    std::vector<tutti_gradients*> sets;
+    for (Gradients* one : std::exchange(state->gradients, {})) sets.push_back(one->give_up());
+    ends.push_back(std::async(std::launch::async, [sets, comm = std::exchange(state->comm_, nullptr)] {
+      for (tutti_gradients* one : sets) tutti_gradients_destroy(one);
+      return tutti_comm_destroy(comm);
+    }));
   }
   {
     const py::gil_scoped_release unlocked;

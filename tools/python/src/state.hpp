@@ -19,6 +19,27 @@
 
 namespace tutti::python {
 
+class Gradients;
+
+// A wait looks for signals after each.
+constexpr uint64_t turn_ns = 50'000'000;
+
+// While one lives, reports of this thread's waits name the line of Python, once it has waited for a turn: shorter waits
+// need not look for it.
+class CallSite {
+ public:
+  CallSite() = default;
+  CallSite(const CallSite&) = delete;
+  CallSite& operator=(const CallSite&) = delete;
+  ~CallSite() { tutti_set_call_site(nullptr); }
+  // Before each turn: a signal's handler may have made calls in between.
+  void tell();
+
+ private:
+  uint64_t turns_ = 0;
+  std::string line_;
+};
+
 // While one lives, this thread's waits for other ranks run the handlers of signals that have come, and end early where
 // a handler raises (tutti_set_interrupt).
 class Signals {
@@ -44,6 +65,8 @@ class State {
   // Raises InvalidUsage once it is closed. For calls that any thread may make; all others go by use().
   tutti_comm* handle() const;
   bool is_open() const { return comm_ != nullptr; }
+  // The communicator is the parent's of this process.
+  bool is_forked() const;
   const std::string& name() const { return name_; }
   // "\"world\" rank 0 of 2", for what belongs to it.
   std::string text() const;
@@ -98,6 +121,8 @@ class State {
   std::optional<std::vector<Data>> group;
   // The memory of its windows: in use until they are deregistered, or the communicator has ended.
   std::map<tutti_window*, Data> windows;
+  // The open sets of gradients, in the order in which all ranks have made them. They end before the communicator.
+  std::vector<Gradients*> gradients;
 
  private:
   class User {
@@ -113,8 +138,10 @@ class State {
    private:
     State& state_;
   };
-  // Until no other thread uses the communicator.
-  void await_others() const;
+  // A thread uses the communicator or its gradients.
+  bool is_in_use() const;
+  // Until no other thread uses the communicator, nor its gradients where that is asked for.
+  void await_others(bool of_gradients = false) const;
   template <typename Call>
   static tutti_status without_lock(Call&& call) {
     const pybind11::gil_scoped_release unlocked;

@@ -91,6 +91,16 @@ def parts(comm: tutti.Communicator) -> int:
         return other.nranks + window.bytes
 
 
+def gradients(comm: tutti.Communicator) -> float:
+    with comm.gradients({"weights": numpy.zeros(3), "bias": (4, "float32")}, wire="bfloat16", feedback=True) as buckets:
+        buckets.ready("weights", numpy.zeros(3))
+        buckets.unused(1)
+        buckets.wait(seconds="soon")  # type: ignore[arg-type]
+    comm.gradients([numpy.zeros(3)], op="max")  # type: ignore[arg-type]
+    comm.gradients([3])  # type: ignore[list-item]
+    return buckets.facts["exposed_seconds"]
+
+
 def settings() -> None:
     tutti.Communicator("tcp://127.0.0.1:1", 0, 2, timeout=5.0, progress_thread=True)
     tutti.Communicator(rank="0", nranks=2)  # type: ignore[arg-type]

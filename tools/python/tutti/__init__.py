@@ -26,7 +26,7 @@ def _libraries() -> "list[str]":
 
 
 try:
-    from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelope, Error, Group, Host, Internal,
+    from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelope, Error, Gradients, Group, Host, Internal,
                              InvalidArgument, InvalidUsage, Lane, Memory, Message, Mismatch, NoResources, NotFound,
                              NotSupported, Operator, PeerFailed, Persistent, Plan, Proof, Query, Receive, Request,
                              Schedule, Send, Span, Start, Step, SystemFailure, Timeout, Window, __version__, _close_all,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from types import TracebackType
-from typing import (Any, Callable, Generator, Generic, Literal, Optional, Protocol, Sequence, SupportsIndex, TypedDict,
-                    TypeVar, Union)
+from typing import (Any, Callable, Generator, Generic, Literal, Mapping, Optional, Protocol, Sequence, SupportsIndex,
+                    TypedDict, TypeVar, Union)
 
 from typing_extensions import Buffer
 
@@ -134,6 +134,33 @@ class Window:
     def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None: ...
 
+class _GradientFacts(TypedDict):
+    buckets: int
+    steps: int
+    started: int
+    early: int
+    exposed_seconds: float
+    sent_bytes: int
+
+_Tensor = Union[SupportsIndex, str]  # its number, or its name
+
+class Gradients:
+    def ready(self, tensor: _Tensor, data: _Array) -> None: ...
+    def unused(self, tensor: _Tensor) -> None: ...
+    def test(self) -> bool: ...
+    def wait(self, seconds: Optional[float] = None) -> bool: ...
+    def bucket(self, tensor: _Tensor) -> int: ...
+    @property
+    def facts(self) -> _GradientFacts: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Gradients: ...
+    def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None: ...
+
+_Declared = Union[_Array, tuple[SupportsIndex, str]]
+
 class Host:
     @property
     def host(self) -> int: ...
@@ -200,6 +227,12 @@ class Communicator(Calls):
     def join(id: str, *, name: str = "world") -> Communicator: ...
     def register(self, data: _Array, *, zero_copy: bool = False, timeout: Optional[float] = None,
                  stream: int = 0) -> Window: ...
+    def gradients(self, tensors: Union[Sequence[_Declared], Mapping[str, _Declared]], *,
+                  op: Literal["avg", "sum"] = "avg", wire: Literal["plain", "float16", "bfloat16", "float8"] = "plain",
+                  feedback: bool = False, thread: bool = False, declared_order: bool = False,
+                  bucket_bytes: SupportsIndex = 0, first_bucket_bytes: SupportsIndex = 0,
+                  order: Optional[Literal["free", "canonical", "exact"]] = None, algorithms: Optional[str] = None,
+                  timeout: Optional[float] = None, stream: int = 0) -> Gradients: ...
     def close(self) -> None: ...
     def __enter__(self) -> Communicator: ...
     def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],

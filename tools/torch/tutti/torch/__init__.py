@@ -94,3 +94,5 @@ def _close_at_exit():
 atexit.register(_close_at_exit)
 if "tutti" not in torch.distributed.Backend.backend_list:  # where it is, a wheel's entry point was here
     torch.distributed.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
+
+from tutti.torch.hooks import gradients, wire_hook  # noqa: E402,F401  (needs what stands above)

@@ -106,6 +106,7 @@ std::string State::text() const {
 }
 
 tutti_comm* State::handle() const {
+  stay_if_ending();  // which closes it
   if (!comm_) raise(TUTTI_INVALID_USAGE, "the communicator \"" + name_ + "\" is closed: make a new one");
   return comm_;
 }

@@ -145,8 +145,8 @@ TEST(Scan, ChoosesBySizeAndCores) {
       const size_t chosen_line = text.rfind('\n', text.find("chosen: ")) + 1;
       return text.substr(text.find_first_not_of(' ', chosen_line), text.find(' ', chosen_line + 2) - chosen_line - 2);
     };
-    EXPECT_EQ(chosen(TUTTI_SCAN, 1), cores == 8 ? "hillis_steele" : "chain");
-    EXPECT_EQ(chosen(TUTTI_EXCLUSIVE_SCAN, 1), cores == 8 ? "exclusive_doubling" : "chain");
+    EXPECT_EQ(chosen(TUTTI_SCAN, 1), cores == 8 ? "flat" : "chain");
+    EXPECT_EQ(chosen(TUTTI_EXCLUSIVE_SCAN, 1), cores == 8 ? "flat" : "chain");
     EXPECT_EQ(chosen(TUTTI_SCAN, 4 << 20), "chain");
     EXPECT_EQ(chosen(TUTTI_EXCLUSIVE_SCAN, 4 << 20), "chain");
   }

@@ -196,11 +196,11 @@ class StreamCompiler {
     if (sources.size() == 1 && !divisor) return add_copy(r, dst, sources[0], bytes);
     const Shape& shape = plan(r).shape;
     tutti_command command{};
-    command.kind = TUTTI_COMMAND_REDUCE;
-    command.dtype = shape.dtype;
+    command.kind = TUTTI_COMMAND_REDUCE, command.dtype = shape.dtype;
     command.op = shape.op == TUTTI_AVG ? uint32_t{TUTTI_SUM} : shape.op;
     command.count = bytes / plan(r).element_bytes;
     command.divisor = divisor;
+    if (shape.order == Order::exact) command.flags = TUTTI_COMMAND_EXACT;
     add_work(r, command, dst, sources);
   }
 

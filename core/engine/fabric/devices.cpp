@@ -194,7 +194,7 @@ tutti_executor_caps executor_caps_of(const DeviceMemory& device) {
   return caps;
 }
 
-void require_reduction(const char* call, const DeviceTables& tables, uint32_t dtype, uint32_t op) {
+void require_reduction(const char* call, const DeviceTables& tables, uint32_t dtype, uint32_t op, bool exact) {
   const tutti_device_caps& caps = caps_of(tables);
   const uint32_t fold = op == TUTTI_AVG ? uint32_t{TUTTI_SUM} : op;  // a sum with a divisor
   if (!has_bit(caps.dtypes, dtype))
@@ -204,6 +204,11 @@ void require_reduction(const char* call, const DeviceTables& tables, uint32_t dt
   if (!has_bit(caps.ops, fold))
     throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: device {} does not reduce by {}: reduce in host memory", call,
                                                    tables.memory->name, op_name(op)));
+  if (exact && !has_bit(caps.exact_dtypes, dtype))
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("{}: device {} has no exact sums of {}: reduce in host memory, or use options.order = "
+                              "TUTTI_ORDER_FREE for this call",
+                              call, tables.memory->name, dtype_name(dtype)));
 }
 
 }  // namespace tutti::core

@@ -46,7 +46,7 @@ tutti_pointer classify(const DeviceTables& tables, const void* address);
 const tutti_device_caps& caps_of(const DeviceTables& tables);
 // The claims of its executor; zeros where that has none to make. Throws Failure.
 tutti_executor_caps executor_caps_of(const DeviceMemory& device);
-// Throws Failure, TUTTI_NOT_SUPPORTED, unless the device reduces this type by this operator.
-void require_reduction(const char* call, const DeviceTables& tables, uint32_t dtype, uint32_t op);
+// Throws Failure, TUTTI_NOT_SUPPORTED, unless the device reduces this type by this operator; exactly, if it must.
+void require_reduction(const char* call, const DeviceTables& tables, uint32_t dtype, uint32_t op, bool exact = false);
 
 }  // namespace tutti::core

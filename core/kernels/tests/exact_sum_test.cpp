@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exact sums of every path of this CPU against rational arithmetic.
+// Exact sums of every path of this CPU, and those of the SDK, against rational arithmetic.
 #include "kernels/exact_sum.hpp"
 
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <tutti/sdk/exact_sum.hpp>
 #include <vector>
 
 #include "../../tests/harness/rational.hpp"
@@ -223,8 +224,28 @@ class Case {
     }
     return "";
   }
+  // The same by the SDK, for devices.
+  std::string run_sdk() const {
+    for (uint64_t i = 0; i < count_; ++i) {
+      const Bits got = f_.dtype == TUTTI_FLOAT16    ? sdk_sum<TUTTI_FLOAT16>(i)
+                       : f_.dtype == TUTTI_BFLOAT16 ? sdk_sum<TUTTI_BFLOAT16>(i)
+                       : f_.dtype == TUTTI_FLOAT32  ? sdk_sum<TUTTI_FLOAT32>(i)
+                                                    : sdk_sum<TUTTI_FLOAT64>(i);
+      if (const std::string wrong = judge("SDK", i, got); !wrong.empty()) return wrong;
+    }
+    return "";
+  }
 
  private:
+  template <uint32_t dtype>
+  Bits sdk_sum(uint64_t i) const {
+    using Format = sdk::FloatFormat<dtype>;
+    return sdk::bits_as<typename Format::Bits>(
+        sdk::exact_sum<dtype>(static_cast<uint32_t>(sources_.size()), divisor_, [&](uint32_t k) {
+          return sdk::bits_as<typename Format::Stored>(
+              static_cast<typename Format::Bits>(bits_at(static_cast<const char*>(sources_[k]), i)));
+        }));
+  }
   Bits bits_at(const char* buffer, uint64_t i) const {
     Bits bits = 0;
     std::memcpy(&bits, buffer + i * f_.bytes, f_.bytes);
@@ -268,6 +289,7 @@ TEST_P(ExactSum, IsTheRationalSumRoundedOnce) {
       const uint64_t shift = random() % 3;
       Case one(f, n, std::size(kinds) * 3 + random() % 20, divisor, shift, random);
       ASSERT_EQ(one.run_wide(), "");
+      ASSERT_EQ(one.run_sdk(), "");
       for (const Path& path : paths())
         for (const bool streaming : {false, true}) {
           ASSERT_EQ(one.run(path, streaming, random() % 65), "");

@@ -477,9 +477,9 @@ TEST(MemoryKinds, EndAfterTheLast) {
 
 TEST(Reductions, AreRefusedBeforeTheCallWhereADeviceDoesNotClaimThem) {
   const DeviceTables tables = device();
-  const auto refused = [&](uint32_t dtype, uint32_t op) -> std::string {
+  const auto refused = [&](uint32_t dtype, uint32_t op, bool exact = false) -> std::string {
     try {
-      core::require_reduction("all_reduce", tables, dtype, op);
+      core::require_reduction("all_reduce", tables, dtype, op, exact);
       return {};
     } catch (const core::Failure& failure) {
       EXPECT_EQ(failure.status, TUTTI_NOT_SUPPORTED);
@@ -494,6 +494,11 @@ TEST(Reductions, AreRefusedBeforeTheCallWhereADeviceDoesNotClaimThem) {
     EXPECT_NE(refused(TUTTI_FLOAT32 + beyond, TUTTI_SUM).find(words), std::string::npos) << beyond;
     EXPECT_NE(refused(TUTTI_FLOAT32, TUTTI_SUM + beyond).find(words), std::string::npos) << beyond;
   }
+  EXPECT_EQ(refused(TUTTI_BFLOAT16, TUTTI_SUM, true), "");
+  EXPECT_EQ(refused(TUTTI_INT32, TUTTI_SUM, true),
+            fmt::format("all_reduce: device {} has no exact sums of int32: reduce in host memory, or use "
+                        "options.order = TUTTI_ORDER_FREE for this call",
+                        tables.memory->name));
 }
 
 }  // namespace

@@ -34,13 +34,7 @@ const UserOperator* check_user_op(const UserOperators& all, const char* call, ui
 }  // namespace
 
 void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype, Order order) {
-  if (order == Order::exact)
-    throw Failure(
-        TUTTI_NOT_SUPPORTED,
-        fmt::format("{}: the buffers are memory of {}: exact sums serve host memory only; copy the data to the "
-                    "host, or use options.order = TUTTI_ORDER_CANONICAL for this call",
-                    call, describe(where)));
-  if (op < TUTTI_FIRST_USER_OP) return require_reduction(call, where.tables, dtype, op);
+  if (op < TUTTI_FIRST_USER_OP) return require_reduction(call, where.tables, dtype, op, order == Order::exact);
   throw Failure(
       TUTTI_NOT_SUPPORTED,
       fmt::format("{}: the buffers are memory of {}: operators that the application made serve host memory only; "

@@ -4,6 +4,7 @@
 #include <string>
 #include <tutti/sdk/arithmetic.hpp>
 #include <tutti/sdk/device.hpp>
+#include <tutti/sdk/exact_sum.hpp>
 
 #include "hazards.hpp"
 #include "memory.hpp"
@@ -24,6 +25,7 @@ struct Simulated {
     caps.flags = TUTTI_DEVICE_EXPORTS;
     caps.dtypes = sdk::all_dtypes();
     caps.ops = sdk::all_folds();
+    caps.exact_dtypes = sdk::exact_sum_dtypes();
   }
   static void classify(const void* address, tutti_pointer& pointer) {
     launches().queries.fetch_add(1, std::memory_order_relaxed);

@@ -206,7 +206,8 @@ Work check(const tutti_command& command) {
   const bool computes = command.kind == TUTTI_COMMAND_COPY || command.kind == TUTTI_COMMAND_REDUCE;
   if (command.kind < TUTTI_COMMAND_COPY || command.kind > TUTTI_COMMAND_AFTER)
     throw Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown command " + std::to_string(command.kind));
-  if (command.flags || command.reserved)
+  const bool exact = command.kind == TUTTI_COMMAND_REDUCE && command.flags == TUTTI_COMMAND_EXACT;
+  if ((command.flags && !exact) || command.reserved)
     throw Error(TUTTI_NOT_SUPPORTED,
                 "simulated device: a command has flags or a reserved field, which are not known here");
   if (computes) {
@@ -215,7 +216,7 @@ Work check(const tutti_command& command) {
                   "simulated device: a command has " + std::to_string(command.sources) + " sources");
     uint64_t bytes = command.count;
     if (command.kind == TUTTI_COMMAND_REDUCE) {
-      work.reduce = find_reduce(command.dtype, command.op);
+      work.reduce = exact ? find_exact_sum(command.dtype, command.op) : find_reduce(command.dtype, command.op);
       bytes *= element_bytes(command.dtype);
     }
     work.sources.assign(command.src, command.src + command.sources);

@@ -134,6 +134,42 @@ TEST_F(SimulatedDevice, ReducesInOrder) {
   EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
 }
 
+// 1 + 2^-24 lies halfway between two floats, and the least number decides: a fold loses it.
+TEST_F(SimulatedDevice, SumsExactly) {
+  const std::vector<float> in[] = {{1, 0x1p127f, 1}, {0x1p-24f, 0x1p127f, 2}, {0x1p-149f, -0x1p127f, 4}};
+  std::vector<const void*> sources;
+  for (const auto& values : in) {
+    float* source = memory<float>(3);
+    std::memcpy(source, values.data(), 3 * sizeof(float));
+    sources.push_back(source);
+  }
+  void* s = stream();
+  tutti_event* m = event();
+  auto *sum = memory<float>(3), *average = memory<float>(3);
+  tutti_command reduce = command(TUTTI_COMMAND_REDUCE);
+  reduce.dtype = TUTTI_FLOAT32;
+  reduce.op = TUTTI_SUM;
+  reduce.sources = 3;
+  reduce.src = sources.data();
+  reduce.dst = sum;
+  reduce.count = 3;
+  reduce.flags = TUTTI_COMMAND_EXACT;
+  tutti_command divided = reduce;
+  divided.dst = average;
+  divided.divisor = 3;
+  ASSERT_EQ(run(s, {reduce, divided, command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK) << last_error;
+  finish(m);
+  EXPECT_EQ(sum[0], 1 + 0x1p-23f);
+  EXPECT_EQ(sum[1], 0x1p127f);
+  EXPECT_EQ(average[2], 7.0f / 3);
+  for (const auto& [dtype, op] : {std::pair{TUTTI_FLOAT32, TUTTI_MAX}, {TUTTI_INT32, TUTTI_SUM}}) {
+    reduce.dtype = dtype, reduce.op = op;
+    EXPECT_EQ(run(s, {reduce}), TUTTI_NOT_SUPPORTED);
+    EXPECT_NE(last_error.find("no exact results of operator"), std::string::npos) << last_error;
+  }
+  EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
+}
+
 // A list in one launch is one entry of the queue, whatever it does; the counter tells.
 TEST_F(SimulatedDevice, CountsLaunches) {
   const auto* count = static_cast<const std::atomic<uint64_t>*>(

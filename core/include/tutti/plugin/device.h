@@ -27,7 +27,7 @@ extern "C" {
 #define TUTTI_DEVICE_ID "tutti.device/1"
 #define TUTTI_EXECUTOR_ID "tutti.executor/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_DEVICE_STAMP 0x66fbd383u
+#define TUTTI_DEVICE_STAMP 0xbfcdb0e0u
 #define TUTTI_EXECUTOR_STAMP 0xb5b84c79u
 
 /* A point in a stream's work. Opaque; belongs to the plugin. */
@@ -42,6 +42,8 @@ typedef struct tutti_device_caps {
   uint64_t dtypes; /* mask of 1 << TUTTI_FLOAT32 ...: REDUCE takes these types ... */
   uint64_t ops; /* ... with each of these operators, 1 << TUTTI_SUM ..., that is defined for the type (docs/types.md);
                    others are TUTTI_NOT_SUPPORTED. TUTTI_AVG is not among them: it is TUTTI_SUM with a divisor */
+  uint64_t exact_dtypes; /* mask of types in which REDUCE by TUTTI_SUM takes TUTTI_COMMAND_EXACT: of TUTTI_FLOAT16,
+                            TUTTI_BFLOAT16, TUTTI_FLOAT32 and TUTTI_FLOAT64, those that `dtypes` has or fewer */
 } tutti_device_caps;
 
 enum { TUTTI_DEVICE_EXPORTS = 1u << 0 /* export_memory and import_memory work between processes of this host */ };
@@ -135,7 +137,13 @@ enum {
   TUTTI_COMMAND_AFTER = 6   /* until the work before `event`, as recorded when this is enqueued, is done */
 };
 
-/* One command. Frozen layout, 80 bytes; fields that the kind does not use are zero, `flags` and `reserved` always. An
+enum {
+  TUTTI_COMMAND_EXACT = 1u << 0 /* of a REDUCE by TUTTI_SUM: the real sum of all sources, divided by `divisor` unless
+                                   that is 0, is rounded once, so that the order of the sources does not matter
+                                   (SDK's exact_sum.hpp has the rules) */
+};
+
+/* One command. Frozen layout, 80 bytes; fields and flags that the kind does not use are zero, `reserved` always. An
  * executor refuses what it does not know in them with TUTTI_NOT_SUPPORTED. Addresses need no alignment. The destination
  * may be exactly one of the sources; apart from that nothing overlaps. */
 typedef struct tutti_command {
@@ -149,7 +157,7 @@ typedef struct tutti_command {
   uint64_t divisor;
   uint32_t* flag; /* as the device sees it */
   uint32_t value;
-  uint32_t flags; /* none are defined */
+  uint32_t flags; /* TUTTI_COMMAND_EXACT */
   tutti_event* event;
   uint64_t reserved;
 } tutti_command;

@@ -427,6 +427,10 @@ constexpr Clause table[] = {
      "`max_fused_commands` and `max_fused_bytes`. It must refuse a list beyond one of them with `TUTTI_NOT_SUPPORTED`, "
      "and "
      "must not carry out any of it. An unknown device must be an error."},
+    {"X-17",
+     "REDUCE by `TUTTI_SUM` with `TUTTI_COMMAND_EXACT` must give the real sum of its sources, divided by `divisor` "
+     "unless it is 0, rounded once, with the bits of the SDK's `exact_sum.hpp`. `exact_dtypes` must be exact: with "
+     "that flag any other type or operator must be refused with `TUTTI_NOT_SUPPORTED`."},
 };
 
 }  // namespace

@@ -26,6 +26,11 @@ void device_query_repeats(Bench& bench) {
   require(!(c.dtypes & ~dtypes) && !(c.ops & ~ops), "D-1",
           "query: dtypes {:#x} or ops {:#x} has a bit that is neither a data type nor an operator of REDUCE", c.dtypes,
           c.ops);
+  constexpr uint64_t exact = uint64_t{15} << TUTTI_FLOAT16;  // up to TUTTI_FLOAT64
+  require(!(c.exact_dtypes & ~(c.dtypes & exact)) && (!c.exact_dtypes || c.ops >> TUTTI_SUM & 1), "D-1",
+          "query: exact_dtypes {:#x} must be types of dtypes {:#x} and among float16, bfloat16, float32 and float64, "
+          "and TUTTI_SUM be among ops",
+          c.exact_dtypes, c.dtypes);
   const bool exports = (c.flags & TUTTI_DEVICE_EXPORTS) != 0;
   require(exports == (d.memory->export_memory != nullptr), "D-1",
           "query {} TUTTI_DEVICE_EXPORTS, but export_memory {}: the flag and the functions come together",

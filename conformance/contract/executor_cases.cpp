@@ -14,6 +14,7 @@
 #include "device_station.hpp"
 #include "guarded_memory.hpp"
 #include "oracle/element.hpp"
+#include "oracle/exact_sum.hpp"
 
 namespace tutti::conformance::contract {
 namespace {
@@ -221,6 +222,12 @@ void fold_bytes(const Kind& kind, const std::vector<const uint8_t*>& in, uint64_
   store(t, out, 0, fold(kind, bits, divisor));
 }
 
+void exact_bytes(const ElementType& t, const std::vector<const uint8_t*>& in, uint64_t divisor, uint8_t* out) {
+  std::vector<uint64_t> bits;
+  for (const uint8_t* at : in) bits.push_back(load(t, at, 0));
+  store(t, out, 0, exact_sum(t, bits, divisor));
+}
+
 // The types and operators that the device claims.
 std::vector<Kind> kinds(const Station& s) {
   std::vector<Kind> all;
@@ -236,7 +243,19 @@ struct Reduction {
   uint32_t sources;
   uint64_t divisor;
   int in_place = -1;  // the destination is this source
+  bool exact = false;
 };
+
+// Of some elements the last source cancels the first, of some but for the last bit: what is between decides.
+void cancel(const ElementType& t, std::mt19937_64& random, std::vector<Piece>& pieces, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto at = [&](Piece& piece) { return piece.bytes.data() + piece.offset + i * t.bytes; };
+    if (random() % 2) store(t, at(pieces.front()), 0, truncated(t, random()));
+    if (pieces.size() == 1 || random() % 2) continue;
+    const uint64_t first = load(t, at(pieces.front()), 0), sign = uint64_t{1} << (t.bits() - 1);
+    store(t, at(pieces.back()), 0, first ^ sign ^ random() % 2);
+  }
+}
 
 void judge_reduction(Station& s, void* stream, std::mt19937_64& random, const Reduction& r, const char* clause) {
   const ElementType& t = *r.kind.type;
@@ -247,23 +266,29 @@ void judge_reduction(Station& s, void* stream, std::mt19937_64& random, const Re
     pieces.push_back(make_piece(s, random, bytes, (r.shift * (k + 1)) % 23));
     Piece& piece = pieces.back();
     for (uint64_t i = 0; i < r.count; ++i) draw_element(t, random, piece.bytes.data() + piece.offset + i * t.bytes);
-    s.put(piece.whole, piece.bytes);
     addresses.push_back(piece.at());
   }
+  if (r.exact) cancel(t, random, pieces, r.count);
+  for (const Piece& piece : pieces) s.put(piece.whole, piece.bytes);
   Piece apart = make_piece(s, random, bytes, r.shift);
   Piece& out = r.in_place < 0 ? apart : pieces[static_cast<size_t>(r.in_place)];
   Bytes expected(bytes);
   for (uint64_t i = 0; i < r.count; ++i) {
     std::vector<const uint8_t*> in;
     for (const Piece& piece : pieces) in.push_back(piece.bytes.data() + piece.offset + i * t.bytes);
-    fold_bytes(r.kind, in, r.divisor, expected.data() + i * t.bytes);
+    if (r.exact)
+      exact_bytes(t, in, r.divisor, expected.data() + i * t.bytes);
+    else
+      fold_bytes(r.kind, in, r.divisor, expected.data() + i * t.bytes);
   }
-  s.issue(stream, {reduce(r.kind.dtype, r.kind.op, out.at(), addresses, r.count, r.divisor)}, clause);
+  tutti_command command = reduce(r.kind.dtype, r.kind.op, out.at(), addresses, r.count, r.divisor);
+  if (r.exact) command.flags = TUTTI_COMMAND_EXACT;
+  s.issue(stream, {command}, clause);
   s.finish(stream);
   const std::string what =
-      fmt::format("REDUCE of {} {} elements by {}{}, {} sources{}, {} bytes off alignment", r.count, t.name,
-                  op_name(r.kind.op), r.divisor ? fmt::format(" and division by {}", r.divisor) : "", r.sources,
-                  r.in_place < 0 ? "" : fmt::format(", into source {}", r.in_place), r.shift);
+      fmt::format("{}REDUCE of {} {} elements by {}{}, {} sources{}, {} bytes off alignment", r.exact ? "exact " : "",
+                  r.count, t.name, op_name(r.kind.op), r.divisor ? fmt::format(" and division by {}", r.divisor) : "",
+                  r.sources, r.in_place < 0 ? "" : fmt::format(", into source {}", r.in_place), r.shift);
   const Bytes now = s.get(out.at(), bytes);
   for (uint64_t i = 0; i < r.count; ++i)
     if (const uint64_t got = load(t, now.data(), i), right = load(t, expected.data(), i); got != right) {
@@ -292,6 +317,35 @@ void reductions(Bench& bench) {
     judge_reduction(s, stream, random, {kind, 256, 0, 2, 0}, "X-2");
     judge_reduction(s, stream, random, {kind, 97, 0, 3 + turn % 3, divisor}, "X-2");
   }
+}
+
+void exact_sums(Bench& bench) {
+  Station s(bench);
+  std::mt19937_64 random(bench.seed + 9);
+  void* stream = s.stream();
+  const Station::Mapped to = s.map(4096), from = s.map(4096);
+  const std::vector<const void*> sources{from.seen, from.seen + 64};
+  for (const uint32_t dtype : all_dtypes())
+    for (const uint32_t op : all_ops()) {
+      if (!reduces(s.device.caps, dtype, op)) continue;
+      tutti_command command = reduce(dtype, op, to.seen, sources, 4);
+      command.flags = TUTTI_COMMAND_EXACT;
+      const bool claimed = op == TUTTI_SUM && (s.device.caps.exact_dtypes >> dtype & 1);
+      const tutti_status status = s.enqueue(stream, {command});
+      require(status == (claimed ? TUTTI_OK : TUTTI_NOT_SUPPORTED), "X-17",
+              "enqueue of a REDUCE of {} by {} with TUTTI_COMMAND_EXACT, which query {}, returned {}",
+              dtype_name(dtype), op_name(op), claimed ? "claims" : "does not claim", status_text(status));
+      s.finish(stream);
+      if (!claimed) continue;
+      const Kind kind{dtype, op, element_type(dtype_name(dtype))};
+      for (const Reduction& r : {Reduction{kind, 1500, 0, 3, 0, -1, true},
+                                 {kind, 97, 5, 4, 4, -1, true},
+                                 {kind, 33, 1, 2, 7, 1, true},
+                                 {kind, 50, 3, 17, 17, 0, true},
+                                 {kind, 20, 2, 257, 0, -1, true},
+                                 {kind, 65, 0, 1, 3, -1, true}})
+        judge_reduction(s, stream, random, r, "X-17");
+    }
 }
 
 // Numbers of sources at which lists that are too short end.
@@ -511,13 +565,15 @@ void all_or_none(Bench& bench) {
   unknown.kind = 77;
   no_type.sources = no_op.sources = two_sources.sources = 2;
   no_type.src = no_op.src = two;
-  tutti_command flagged = copy(to.seen, &source, 16), later = flagged;
-  flagged.flags = 1;
+  tutti_command flagged = copy(to.seen, &source, 16), later = flagged, exact = flagged;
+  flagged.flags = 1u << 31;
+  exact.flags = TUTTI_COMMAND_EXACT;
   later.reserved = 1;
   const std::pair<const char*, tutti_command> wrong[] = {
       {"an unknown kind", unknown},   {"an unknown data type", no_type},
       {"an unknown operator", no_op}, {"a COPY of two sources", two_sources},
-      {"an unknown flag", flagged},   {"a field set that is reserved", later}};
+      {"an unknown flag", flagged},   {"a field set that is reserved", later},
+      {"an exact COPY", exact}};
   for (const auto& [what, command] : wrong) {
     const tutti_status status =
         s.enqueue(stream, {copy(to.seen, &source, 64), command, copy(to.seen + 64, &source, 64)});
@@ -680,6 +736,7 @@ std::vector<ContractCase> executor_cases() {
        {{magnitude::sources, 257}}},
       {"giant-commands", "commands on more than 2^32 bytes", {"X-1", "X-2"}, 5000, giant_commands, uint64_t{9} << 30,
        {{magnitude::command_bytes, (uint64_t{1} << 32) + 8192}}},
+      {"exact-sums", "every type and operator with TUTTI_COMMAND_EXACT", {"X-17", "X-3"}, 28, exact_sums},
       {"reduction-edges", "counts and addresses that fit no vector", {"X-2", "X-3"}, 40, reduction_edges},
       {"in-order", "a chain of copies", {"X-5"}, 12, in_order},
       {"device-threads", "four threads, each on its own stream", {"X-13"}, 30, threads},

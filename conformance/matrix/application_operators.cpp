@@ -4,19 +4,35 @@
 #include <tutti/schedule.h>
 
 #include <tutti/tutti.hpp>
+#include <utility>
 
 namespace tutti::conformance {
+namespace {
+
+constexpr std::pair<uint32_t, const char*> own_names[] = {
+    {app_sum, "app_sum"}, {app_compose, "app_compose"}, {sum_exactly, "exact_sum"}, {avg_exactly, "exact_avg"}};
+
+}  // namespace
 
 std::string operator_name(uint32_t op) {
-  return op == app_sum ? "app_sum" : op == app_compose ? "app_compose" : op ? op_name(op) : "none";
+  for (const auto& [number, name] : own_names)
+    if (op == number) return name;
+  return op ? op_name(op) : "none";
 }
 
 uint32_t operator_from_name(const std::string& name) {
-  return name == "app_sum" ? app_sum : name == "app_compose" ? app_compose : op_from_name(name);
+  for (const auto& [number, own] : own_names)
+    if (name == own) return number;
+  return op_from_name(name);
 }
 
 OperatorOf::OperatorOf(tutti_comm* comm, const ElementType* type, uint32_t op)
-    : comm_(comm), type_(type), op_(op), number_(op) {
+    : comm_(comm),
+      type_(type),
+      op_(op),
+      number_(op == sum_exactly   ? uint32_t{TUTTI_SUM}
+              : op == avg_exactly ? uint32_t{TUTTI_AVG}
+                                  : op) {
   if (!is_of_application(op)) return;
   const std::string name = operator_name(op);
   tutti_op_config config{};

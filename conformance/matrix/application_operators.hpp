@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operators of the application that the oracle knows, given to the library, and the names of all operators.
+// The operators of the oracle's own, given to the library, and the names of all operators: those of the application,
+// and exact sums, which are the library's with options.order.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -12,12 +13,12 @@
 
 namespace tutti::conformance {
 
-// Of any operator: "sum", "app_compose", "none" for 0.
+// Of any operator: "sum", "app_compose", "exact_sum", "none" for 0.
 std::string operator_name(uint32_t op);
 // 0: there is none of this name.
 uint32_t operator_from_name(const std::string& name);
 
-// An operator in a communicator, for elements of `type`, while this lives. One of the library needs nothing.
+// An operator in a communicator, for elements of `type`, while this lives. Those of the library need nothing.
 class OperatorOf {
  public:
   // Throws tutti::Error.

@@ -202,15 +202,13 @@ tutti_status call(const Cell& cell, uint32_t op, tutti_comm* comm, const Buffers
   const Operation& o = cell.operation;
   const void* in = buffers.in();
   void* out = buffers.out();
-  tutti_options on_stream{};
-  on_stream.struct_size = sizeof on_stream;
-  on_stream.stream = buffers.stream();
-  if (unequal(o.collective))
-    return call_unequal(cell, op, tutti_comm_rank(comm), comm, buffers, on_stream.stream ? &on_stream : nullptr,
-                        request);
+  tutti_options given{};
+  given.struct_size = sizeof given;
+  if (is_exact(cell.op)) given.order = TUTTI_ORDER_EXACT;
   // A call without elements has no device memory, so it takes no stream.
-  const bool streams = on_stream.stream && (o.count || o.collective == TUTTI_BARRIER);
-  const tutti_options* options = streams ? &on_stream : nullptr;
+  if (unequal(o.collective) || o.count || o.collective == TUTTI_BARRIER) given.stream = buffers.stream();
+  const tutti_options* options = given.stream || given.order ? &given : nullptr;
+  if (unequal(o.collective)) return call_unequal(cell, op, tutti_comm_rank(comm), comm, buffers, options, request);
   const uint32_t dtype = dtype_from_name(cell.type->name);
   switch (o.collective) {
     case TUTTI_BROADCAST:

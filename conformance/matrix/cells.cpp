@@ -5,6 +5,7 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <stdexcept>
 
@@ -18,6 +19,8 @@ namespace {
 
 // Above so many bytes in all buffers of all ranks a count is replaced by a smaller one.
 constexpr uint64_t most_bytes_smoke = 8 << 20, most_bytes = 48 << 20;
+// Elements of a block of an exact sum: the oracle takes a microsecond for one.
+constexpr uint64_t most_exact = 10'000;
 
 struct Served {
   uint32_t collective;
@@ -161,7 +164,7 @@ class Cells {
     }
   }
 
-  // `op`, of the application, takes the place of the row's operator. Says whether there is such a cell.
+  // `op`, of the oracle's own, takes the place of the row's operator. Says whether there is such a cell.
   bool add(const std::vector<uint32_t>& row, uint32_t op = 0) {
     const Served& served = axes_.operations[row[f_operation]];
     Cell cell;
@@ -183,7 +186,7 @@ class Cells {
       cell.operation.count = counts_for(level_, mix_, n, *cell.type)[row[f_count]];
       shrink(cell);
     }
-    if (op && (!combines(*cell.type, op) || (op == app_compose && !in_rank_order(cell)))) return false;
+    if (op && (!combines(*cell.type, op) || !serves(cell))) return false;
     cells_.push_back(std::move(cell));
     return true;
   }
@@ -221,12 +224,11 @@ class Cells {
     }
   }
 
-  // Operators of the application: each reducing operation gets a cell with each of them for most ranks, and for fewer.
-  // One that does not commute is for schedules whose operands stand in the order of ranks.
-  void add_application_operators() {
+  // Operators of the oracle's own: each reducing operation gets a cell with each of them for most ranks, and for fewer.
+  void add_operators(std::initializer_list<uint32_t> ops) {
     for (uint32_t operation = 0; operation < axes_.operations.size(); ++operation) {
       if (!reduces(axes_.operations[operation].collective)) continue;
-      for (const uint32_t op : {app_sum, app_compose}) {
+      for (const uint32_t op : ops) {
         uint32_t made = 0;
         for (auto ranks = static_cast<uint32_t>(axes_.ranks.size()); ranks-- > 0 && made < 2;) {
           if (axes_.ranks[ranks] < 2 || !allowed(f_operation, operation, f_ranks, ranks)) continue;
@@ -278,7 +280,18 @@ class Cells {
   bool supports(const Served& served, uint32_t n) const {
     return supports_.contains({served.collective, served.algorithm->name, n});
   }
-  bool in_rank_order(const Cell& cell) const {
+  // An operator that does not commute is for schedules whose operands stand in the order of ranks, exact sums are for
+  // flat ones.
+  bool serves(Cell& cell) const {
+    if (cell.op == app_sum) return true;
+    if (is_exact(cell.op)) {
+      if (!(device_.exact_dtypes >> dtype_from_name(cell.type->name) & 1)) return false;
+      cell.operation.count = std::min(cell.operation.count, most_exact);
+      Problem problem = problem_of(cell, mix_);
+      problem.in_place.clear();  // the core wants a schedule that is flat in every form
+      std::string error;
+      return verify_algorithm(*find_algorithm(cell.algorithm, &error), problem).flat;
+    }
     const Proof proof = verify(problem_of(cell, mix_), schedules_of(cell, mix_));
     return proof.error.empty() && proof.rank_order;
   }
@@ -351,7 +364,8 @@ std::vector<Cell> cells_of(const Selection& selection, const Mix& mix, const Dev
   const Allowed allowed = [&](uint32_t a, uint32_t va, uint32_t b, uint32_t vb) { return cells.allowed(a, va, b, vb); };
   for (const auto& row : cover_pairs(factors, allowed, std::hash<std::string>()(mix.name))) cells.add(row);
   if (selection.level == Level::smoke) cells.add_telling();
-  if (device.host()) cells.add_application_operators();
+  if (device.host()) cells.add_operators({app_sum, app_compose});
+  cells.add_operators({sum_exactly, avg_exactly});
   if (selection.level == Level::standard) {
     cells.add_plane({f_operation, f_type, f_op});
     cells.add_plane({f_operation, f_ranks, f_count});

@@ -29,6 +29,7 @@ Device describe(const DeviceTables& tables) {
   }
   device.devices = caps.devices;
   device.exports = caps.flags & TUTTI_DEVICE_EXPORTS;
+  device.exact_dtypes = caps.exact_dtypes;
   return device;
 }
 

@@ -20,6 +20,7 @@ struct Device {
   std::string unusable;  // why it cannot serve on this machine; "": it can
   bool broken = false;   // unusable, and not because its query says TUTTI_NOT_SUPPORTED
   bool exports = false;  // its memory can be mapped by other processes
+  uint64_t exact_dtypes = ~uint64_t{0};  // types of which it makes exact sums
   bool host() const { return !tables.memory; }
 };
 

@@ -8,6 +8,9 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
+
+#include "oracle/exact_sum.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -56,6 +59,7 @@ uint64_t magnitudes(const ElementType& t) {
 }  // namespace
 
 bool is_of_application(uint32_t op) { return op == app_sum || op == app_compose; }
+bool is_exact(uint32_t op) { return op == sum_exactly || op == avg_exactly; }
 
 uint64_t combined(const ElementType& type, uint32_t op, uint64_t x, uint64_t y) {
   if (op == app_sum) return truncated(type, x + y);
@@ -90,6 +94,8 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
     digit_bits_ = parts_[0].digit_bits_;
   } else if (is_of_application(pattern_.op)) {
     digit_bits_ = pattern_.op == app_compose ? t.bits() - 1 : t.bits();
+  } else if (is_exact(pattern_.op)) {
+    digit_bits_ = static_cast<uint32_t>(t.fraction_bits);
   } else if (combines_bits(pattern_.op)) {
     digit_bits_ = looks_at_truth(t, pattern_.op) ? 1 : is_xor(pattern_.op) ? t.bits() : t.bits() - 1;
   } else if (picks(pattern_.op)) {
@@ -117,6 +123,7 @@ bool combines(const ElementType& t, uint32_t op) {
   if (t.complex()) return adds(op) || op == TUTTI_PROD;
   if (t.pair() || finds(op)) return t.pair() && finds(op);
   if (is_of_application(op)) return !t.truth();
+  if (is_exact(op)) return t.floating() && t.bytes > 1;
   if (combines_bits(op)) return !t.floating();
   return !t.truth() && op >= TUTTI_SUM && op <= TUTTI_AVG;
 }
@@ -168,6 +175,7 @@ uint64_t Data::input(uint32_t rank, uint64_t index) const {
   if (finds(pattern_.op)) return pair_input(rank, index);
   if (pattern_.op == app_compose) return digit(rank, index) << 1 | 1;
   if (pattern_.op == app_sum) return digit(rank, index);
+  if (is_exact(pattern_.op)) return exact_input(rank, index);
   if (!parts_.empty()) return complex_input(rank, index);
   if (pattern_.op && t.floating()) return rounded(t, term(rank, index));
   return pattern_.op == TUTTI_PROD ? digit(rank, index) << 1 | 1 : digit(rank, index);
@@ -307,9 +315,28 @@ double Data::factor(uint32_t rank, uint64_t index) const {
   return value;
 }
 
+// The numbers of an index lie within more binades than float has bits, beside those of float16. At every second index
+// the higher ranks cancel the lower ones, some but for the last bit.
+uint64_t Data::exact_input(uint32_t rank, uint64_t index) const {
+  const ElementType& t = *pattern_.type;
+  const uint64_t binades = t.exponent_bits > 5 ? 30 : 16;
+  const uint64_t shared = index_hash(index), sign = uint64_t{1} << (t.bits() - 1);
+  const uint32_t opposite = pattern_.nranks - 1 - rank;
+  if (shared % 2 && opposite < rank) return exact_input(opposite, index) ^ sign ^ (shared >> 1 & 1);
+  const uint64_t own = digit(rank, index), hash = scramble(own + shared);
+  const uint64_t room = (uint64_t{1} << t.exponent_bits) - 6 - binades;  // sums of 16 numbers are finite
+  const uint64_t exponent = (shared >> 8) % room + hash % binades;
+  return own | exponent << t.fraction_bits | (hash >> 8 & 1 ? sign : 0);
+}
+
 template <typename Times>
 uint64_t Data::fold(uint64_t index, uint32_t ranks, Times times) const {
   ranks = std::min(ranks, pattern_.nranks);
+  if (is_exact(pattern_.op)) {
+    std::vector<uint64_t> elements;
+    for (uint32_t rank = 0; rank < ranks; ++rank) elements.insert(elements.end(), times(rank), input(rank, index));
+    return exact_sum(*pattern_.type, elements, pattern_.op == avg_exactly ? ranks : 0);
+  }
   if (finds(pattern_.op)) return fold_pairs(index, ranks, times);
   if (!parts_.empty()) return fold_complex(index, ranks, times);
   const ElementType& t = *pattern_.type;
@@ -376,7 +403,7 @@ bool Data::accepts(uint64_t expected, uint64_t got) const {
     return part(expected & 0xffffffff, got & 0xffffffff) && part(expected >> 32, got >> 32);
   }
   const ElementType& t = *pattern_.type;
-  if (!t.floating() || !pattern_.op || is_of_application(pattern_.op)) return false;
+  if (!t.floating() || !pattern_.op || is_of_application(pattern_.op) || is_exact(pattern_.op)) return false;
   if (is_nan(t, expected)) return is_nan(t, got);
   if (pattern_.op != TUTTI_AVG || is_nan(t, got) || is_infinite(t, got)) return false;
   constexpr int64_t granted = 2;

@@ -34,12 +34,17 @@ enum : uint32_t {
   app_compose,
 };
 bool is_of_application(uint32_t op);
+
+// Sums and averages of floating numbers under TUTTI_ORDER_EXACT: inputs that no other order reduces alike, partly
+// cancelled by another rank's, and the result rounded once. No operator of the library has their numbers.
+enum : uint32_t { sum_exactly = 1010, avg_exactly };
+bool is_exact(uint32_t op);
 // The bits of x op y, for these two.
 uint64_t combined(const ElementType& type, uint32_t op, uint64_t x, uint64_t y);
 
 struct Pattern {
   const ElementType* type = nullptr;
-  uint32_t op = 0;  // TUTTI_SUM ..., app_sum, app_compose; 0: elements are only moved
+  uint32_t op = 0;  // TUTTI_SUM ..., app_sum, ..., sum_exactly, ...; 0: elements are only moved
   uint32_t nranks = 1;
   uint64_t length = 0;  // elements of one rank's whole input
   uint64_t seed = 0;
@@ -81,6 +86,7 @@ class Data {
   uint32_t turn(uint64_t index) const;
   uint64_t slot(uint32_t rank, uint64_t index) const;
   uint64_t extreme_input(uint32_t rank, uint64_t index) const;
+  uint64_t exact_input(uint32_t rank, uint64_t index) const;
   uint64_t complex_input(uint32_t rank, uint64_t index) const;
   template <typename Times>
   uint64_t fold_complex(uint64_t index, uint32_t ranks, Times times) const;

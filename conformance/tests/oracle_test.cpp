@@ -17,6 +17,7 @@
 #include <set>
 
 #include "oracle/blocks.hpp"
+#include "oracle/exact_sum.hpp"
 #include "oracle/reference.hpp"
 
 namespace tutti::conformance {
@@ -229,6 +230,53 @@ TEST(Data, CombinesWhatIsDefined) {
       ASSERT_NE(type, nullptr) << dtype_name(dtype);
       EXPECT_EQ(combines(*type, op), op_is_defined(op, dtype)) << dtype_name(dtype) << " " << op_name(op);
     }
+}
+
+// By hand, since nothing else in the suite judges these.
+TEST(ExactSums, AreRoundedOnce) {
+  const ElementType& t = type_of("float32");
+  const auto sum = [&](const std::vector<float>& in, uint64_t divisor = 0) {
+    std::vector<uint64_t> bits;
+    for (const float x : in) bits.push_back(std::bit_cast<uint32_t>(x));
+    return std::bit_cast<float>(static_cast<uint32_t>(exact_sum(t, bits, divisor)));
+  };
+  constexpr float most = std::numeric_limits<float>::max(), least = 0x1p-149f, none = INFINITY;
+  EXPECT_EQ(sum({1, 0x1p-24f}), 1);  // halfway: to even
+  EXPECT_EQ(sum({1, 0x1p-24f, least}), 1 + 0x1p-23f);
+  EXPECT_EQ(sum({1 + 0x1p-23f, 0x1p-24f, -least}), 1 + 0x1p-23f);
+  EXPECT_EQ(sum({most, 3, most, -most, -3}), most);
+  EXPECT_EQ(sum({most, 0x1p102f, least}), most);
+  EXPECT_EQ(sum({most, 0x1p103f}), none);
+  EXPECT_EQ(sum({most, most}, 2), most);
+  EXPECT_EQ(sum({least, 0}, 2), 0);  // halfway
+  EXPECT_EQ(sum({least, least, least}, 2), 2 * least);
+  EXPECT_TRUE(std::signbit(sum({-least, 0}, 3)));
+  EXPECT_TRUE(std::signbit(sum({-0.0f, -0.0f})));
+  EXPECT_FALSE(std::signbit(sum({-0.0f, 1, -1})));
+  EXPECT_EQ(sum({-none, most}), -none);
+  EXPECT_TRUE(std::isnan(sum({none, -none})));
+  const ElementType& half = type_of("bfloat16");
+  EXPECT_EQ(exact_sum(half, {0x3f80, 0x3b80, 0x0001}, 0), 0x3f81u);  // 1 + 2^-8 + the least
+  EXPECT_EQ(exact_sum(half, {0x7fa1}, 0), 0x7fa1u);                  // a NaN, copied
+}
+
+// The inputs of exact sums are finite, and the rounding of a sum from left to right is seen to be another one.
+TEST(ExactSums, DifferFromFolds) {
+  for (const char* name : {"float16", "bfloat16", "float32", "float64"}) {
+    const ElementType& t = type_of(name);
+    const Data data({&t, sum_exactly, 5, 400, 3, 0});
+    uint64_t others = 0;
+    for (uint64_t i = 0; i < 400; ++i) {
+      double folded = 0;
+      for (uint32_t r = 0; r < 5; ++r) {
+        ASSERT_TRUE(std::isfinite(value_of(t, data.input(r, i))));
+        folded += value_of(t, data.input(r, i));
+        if (t.bytes < 8) folded = static_cast<float>(folded);
+      }
+      others += rounded(t, folded) != data.reduced(i);
+    }
+    EXPECT_GT(others, t.bytes == 2 ? 0u : 20u) << name;  // float often has bits enough
+  }
 }
 
 // Any two (rank, index) differ in at least one trial.

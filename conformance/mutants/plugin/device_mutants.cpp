@@ -32,7 +32,9 @@ tutti_status query(void*, tutti_device_caps* caps) {
   const tutti_status status = inner->query(inner->self, caps);
   if (is("device-is-host")) caps->memory_kind = TUTTI_MEMORY_HOST, reached();
   if (is("claims-exports")) reached();
-  if (is("claims-too-few-types")) caps->dtypes &= ~(uint64_t{1} << TUTTI_FLOAT64), reached();
+  constexpr uint64_t others = ~(uint64_t{1} << TUTTI_FLOAT64);
+  if (is("claims-too-few-types")) caps->dtypes &= others, caps->exact_dtypes &= others, reached();
+  if (is("exact-claims-too-few")) caps->exact_dtypes &= others, reached();
   return status;
 }
 
@@ -185,17 +187,17 @@ bool reads_of_peers(void* stream, const tutti_command& c) {
   return false;
 }
 
-// Device memory of zeros.
-const void* zeros(uint32_t device) {
+// Device memory of one byte again and again.
+const void* filled(uint32_t device, int byte) {
   constexpr uint64_t bytes = 1 << 16;
-  static std::map<uint32_t, void*> all;
+  static std::map<std::pair<uint32_t, int>, void*> all;
   {
     const std::lock_guard lock(mutex);
-    if (all.contains(device)) return all[device];
+    if (all.contains({device, byte})) return all[{device, byte}];
   }
   void *made = nullptr, *seen = nullptr;
   void* blank = std::aligned_alloc(4096, bytes);
-  std::memset(blank, 0, bytes);
+  std::memset(blank, byte, bytes);
   inner->allocate(inner->self, device, bytes, &made);
   inner->map_host(inner->self, blank, bytes, &seen);
   const void* source = seen;
@@ -208,7 +210,20 @@ const void* zeros(uint32_t device) {
   forward(hidden_stream(device), {copy});
   await(hidden_stream(device));
   const std::lock_guard lock(mutex);
-  return all[device] = made;
+  return all[{device, byte}] = made;
+}
+
+// The last bit of an element.
+tutti_command flip(void* stream, const tutti_command& c, uint64_t element) {
+  static auto* lists = new std::deque<std::array<const void*, 2>>();
+  const void* ones = filled(device_of(stream), 1);
+  tutti_command bit = c;
+  bit.dtype = TUTTI_UINT8, bit.op = TUTTI_BXOR;
+  bit.count = 1, bit.divisor = 0, bit.flags = 0, bit.sources = 2;
+  bit.dst = static_cast<char*>(c.dst) + bytes_of(c) / c.count * element;
+  const std::lock_guard lock(mutex);
+  bit.src = lists->emplace_back(std::array<const void*, 2>{bit.dst, ones}).data();
+  return bit;
 }
 
 // A command that behaves as the fault wants; what comes before and behind it.
@@ -240,7 +255,7 @@ void change(void* stream, tutti_command c, std::vector<tutti_command>& out) {
   }
   if (is("clears-its-destination") && reduces(c) && c.count && bytes_of(c) <= 1 << 16) {
     static auto* lists = new std::deque<const void*>();
-    const void* from = zeros(device_of(stream));
+    const void* from = filled(device_of(stream), 0);
     tutti_command clear{};
     clear.kind = TUTTI_COMMAND_COPY;
     clear.sources = 1;
@@ -253,7 +268,10 @@ void change(void* stream, tutti_command c, std::vector<tutti_command>& out) {
   if (is("wait-does-not") && c.kind == TUTTI_COMMAND_WAIT) return reached();
   if (is("after-does-not") && c.kind == TUTTI_COMMAND_AFTER) return reached();
   if (is("deaf-to-peers") && reads_of_peers(stream, c)) return reached();
+  const bool exact = reduces(c) && c.flags == TUTTI_COMMAND_EXACT;
+  if (is("exact-is-a-fold") && exact) c.flags = 0, reached();
   out.push_back(c);
+  if (is("exact-one-bit") && exact && c.count > 777) out.push_back(flip(stream, c, 777)), reached();
 }
 
 bool is_long_copy(const tutti_command& c) {

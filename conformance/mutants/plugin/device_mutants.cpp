@@ -268,7 +268,7 @@ void change(void* stream, tutti_command c, std::vector<tutti_command>& out) {
   if (is("wait-does-not") && c.kind == TUTTI_COMMAND_WAIT) return reached();
   if (is("after-does-not") && c.kind == TUTTI_COMMAND_AFTER) return reached();
   if (is("deaf-to-peers") && reads_of_peers(stream, c)) return reached();
-  const bool exact = c.flags & TUTTI_COMMAND_EXACT;
+  const bool exact = reduces(c) && c.flags == TUTTI_COMMAND_EXACT;
   if (is("exact-is-a-fold") && exact) c.flags = 0, reached();
   out.push_back(c);
   if (is("exact-one-bit") && exact && c.count > 777) out.push_back(flip(stream, c, 777)), reached();

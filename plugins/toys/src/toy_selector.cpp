@@ -13,7 +13,7 @@ tutti_status choose(void*, const tutti_selection* given, uint64_t* index) {
     const tutti_candidate* slowest = nullptr;
     for (uint64_t i = 0; i < selection.n; ++i) {
       const tutti_candidate& candidate = selection.candidates[i];
-      if (!candidate.refused && (!slowest || candidate.predicted_ns > slowest->predicted_ns)) slowest = &candidate;
+      if (!candidate.refused && (!slowest || candidate.predicted_ns >= slowest->predicted_ns)) slowest = &candidate;
     }
     if (!slowest) throw tutti::sdk::Error(TUTTI_NOT_SUPPORTED, "every candidate is refused");
     *index = static_cast<uint64_t>(slowest - selection.candidates);

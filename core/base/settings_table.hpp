@@ -58,7 +58,7 @@ inline constexpr Setting settings[] = {
     {"TUTTI_HOST_STAGING", "off", "", "`1`: transports always carry device memory through host memory, for diagnosis"},
     {"TUTTI_ORDER", "free", "",
      "`canonical`: reductions give the same bits whatever algorithm, transport, placement or memory carries them; "
-     "`exact`: sums are exact and rounded once ([order](../docs/order.md))"},
+     "`exact`: sums are exact and rounded once ([order](../docs/order.md), [exact sums](../docs/exact-sums.md))"},
     {"TUTTI_VERIFY", "off", "", "`1`: prove each algorithm before its first use"},
     {"TUTTI_CHECK", "off", "",
      "`1`: checked mode: before each collective all ranks compare their calls; a difference is an error on all of "

@@ -55,8 +55,9 @@ constexpr bool is_of_application(uint32_t op) { return op >= op_premul_sum; }
 ReduceFunction find_reduction(uint32_t dtype, uint32_t op);
 
 // Sums, and by the divisor averages, that are rounded once (exact_sum.hpp): the same bits for every order of the
-// sources. nullptr: the type is not FLOAT16, BFLOAT16, FLOAT32 or FLOAT64. At most 4,096 sources, and a divisor
+// sources. nullptr: the type is not FLOAT16, BFLOAT16, FLOAT32 or FLOAT64. At most `most_exact_sources`, and a divisor
 // of at most 2^26.
+constexpr uint32_t most_exact_sources = 4096;
 ReduceFunction find_exact_sum(uint32_t dtype);
 
 // dst = src. dst may be exactly src; else they must not overlap. `streaming` as above.

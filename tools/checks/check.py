@@ -272,6 +272,8 @@ class Check:
         self.step("survival", "build/tests/survival", "--kills", 200, "--stops", 30, "--pairs", 200, "--seed", seed)
         self.step("canonical-order", "build/tests/comm_operator_tests", "--gtest_also_run_disabled_tests",
                   "--gtest_filter=*EveryNumberOfRanks")
+        self.step("exact-sums", "build/tests/exact_sums_test", "--gtest_also_run_disabled_tests",
+                  "--gtest_filter=*EveryNumberOfRanks")
         # Every transport alone, mixed, and with chaos's faults put in.
         self.step("conformance", "build/bin/tutti-conform", "--level", "standard", "--html", "build/check-conformance.html")
         self.step("schedule-mutants", "build/bin/tutti-conform", "schedule-mutants", "--level", "full")

@@ -366,8 +366,10 @@ void Selector::add_natives(const Shape& shape, bool on_device, std::vector<Candi
     candidate.native = native;
     candidate.reason = filter_.refuses(shape.collective, native->name());
     if (is_of_application(shape.op)) candidate.reason = "it does not know the operators of the application";
-    if (shape.order != Order::free)
+    if (shape.order == Order::canonical)
       candidate.reason = "the order of its operands is not known, and the canonical one is required (TUTTI_ORDER)";
+    if (shape.order == Order::exact)
+      candidate.reason = "its roundings are not known, and exact sums are required (TUTTI_ORDER, options.order)";
     if (shape.wire) candidate.reason = "it does not know wire formats (options.wire)";
     if (candidate.reason.empty()) candidate.reason = native->refuses(shape, &candidate.seconds);
     all.push_back(std::move(candidate));
@@ -453,8 +455,8 @@ size_t Selector::pick(const Shape& shape, bool on_device, const std::vector<Cand
                                                                  plugin_->name, index, all.size()));
 }
 
-// Excludes candidates whose operands do not stand in the canonical order where it is required, else in rank order.
-// Proofs take time: without a plugin that chooses, those behind the first that serves are not looked at.
+// Excludes candidates that the order of the shape does not permit; with a free order those whose operands do not stand
+// in rank order. Proofs take time: without a plugin that chooses, those behind the first that serves are not looked at.
 void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bool look_at_all) const {
   for (Candidate& candidate : all) {
     if (!candidate.reason.empty()) continue;
@@ -463,9 +465,12 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bo
       candidate.reason = "it is wrong: " + proof.error;
     else if (shape.order == Order::canonical && !proof.canonical)
       candidate.reason = "its operands are not in the canonical order, which is required (TUTTI_ORDER)";
+    else if (shape.order == Order::exact && !proof.flat)
+      candidate.reason =
+          "it does not reduce all contributions in one step, as exact sums require (TUTTI_ORDER, options.order)";
     else if (shape.must_be_flat() && !proof.flat)
       candidate.reason = "it rounds sums on their way, where codes are rounded once (options.wire)";
-    else if (!proof.rank_order)
+    else if (shape.order != Order::exact && !proof.rank_order)
       candidate.reason = "its operands are not in rank order, and the operator does not commute";
     else if (!plugin_ && !look_at_all)
       break;

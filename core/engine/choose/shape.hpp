@@ -15,6 +15,12 @@ enum class Order : uint32_t { free = 1, canonical, exact };
 inline const char* order_name(Order order) {
   return order == Order::exact ? "exact" : order == Order::canonical ? "canonical" : "free";
 }
+// Sums, products, averages and the application's operators of numbers that are no integers: their results depend on
+// roundings. `op`: of a shape, or TUTTI_FIRST_USER_OP or above.
+inline bool rounds(uint32_t op, uint32_t dtype) {
+  const bool computes = op == TUTTI_SUM || op == TUTTI_PROD || op == TUTTI_AVG || op > TUTTI_MAXLOC;
+  return computes && !op_is_defined(TUTTI_BAND, dtype);
+}
 
 // The key of a plan: calls with equal shapes share a plan.
 struct Shape {

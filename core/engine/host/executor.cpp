@@ -106,6 +106,7 @@ void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, siz
     scratch_ = Scratch::process().take(plan.scratch.bytes);
     scratch_capacity_ = plan.scratch.bytes;
   }
+  if (sources_.size() < plan.most_sources) sources_.resize(plan.most_sources);
   if (plan.shape.op == op_premul_sum) in = multiplied(in, out, factor);
   if (plan.shape.wire) {
     encode(in);
@@ -333,18 +334,11 @@ void Execution::reduce_locally(const Active& active, uint32_t part) {
     if (dst != src) copy(dst, src, bytes, streaming);
     return;
   }
-  std::array<const void*, 16> few;
-  std::vector<const void*> many;
-  const void** sources = few.data();
   const uint32_t n = step.kind == TUTTI_STEP_COPY ? 1 : step.sources;
-  if (n > few.size()) {
-    many.resize(n);
-    sources = many.data();
-  }
   for (uint32_t i = 0; i < n; ++i)
-    sources[i] = at(step.kind == TUTTI_STEP_COPY ? step.src : plan_->sources[step.first_source + i]);
+    sources_[i] = at(step.kind == TUTTI_STEP_COPY ? step.src : plan_->sources[step.first_source + i]);
   const Reduction reduction{
-      {dst, nullptr},     1,           sources,           n, bytes / plan_->element_bytes, step.divisor,
+      {dst, nullptr},     1,           sources_.data(),   n, bytes / plan_->element_bytes, step.divisor,
       {streaming, false}, plan_->user, plan_->shape.dtype};
   if (plan_->shape.keeps_sums() && step.dst.buffer == TUTTI_BUFFER_OUT) return keep_sum(reduction);
   plan_->reduce(reduction);

@@ -184,6 +184,7 @@ class Execution {
   bool scratch_lent_ = false;  // for ever
   void* result_ = nullptr;     // of a wire format: OUT, for the numbers
   std::vector<std::byte> contribution_;  // of a premul_sum, where it cannot lie in OUT
+  std::vector<const void*> sources_;     // of the step that is reduced
 };
 
 }  // namespace tutti::core

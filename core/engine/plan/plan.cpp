@@ -194,8 +194,11 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   plan.slices = slices;
   plan.element_bytes = shape.element_bytes();
   plan.user = user;
-  plan.reduce = user ? reduce_by_user : is_reducing(shape.collective) ? find_reduction(shape.dtype, shape.op) : nullptr;
-  if (shape.wire && plan.reduce) plan.reduce = find_code_reduction(shape.wire, shape.op);
+  if (is_reducing(shape.collective))
+    plan.reduce = user                          ? reduce_by_user
+                  : shape.wire                  ? find_code_reduction(shape.wire, shape.op)
+                  : shape.order == Order::exact ? find_exact_sum(shape.dtype)
+                                                : find_reduction(shape.dtype, shape.op);
   const bool unequal = has_unequal_blocks(shape.collective);
   const uint64_t count = unequal ? 0 : shape.count;
   const uint64_t block = count * shape.number_bytes();
@@ -242,6 +245,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
       b.first_source = static_cast<uint32_t>(plan.sources.size());
       b.sources = static_cast<uint32_t>(steps[i].sources.size());
       for (const tutti_span& source : steps[i].sources) plan.sources.push_back(operand(source));
+      plan.most_sources = std::max(plan.most_sources, b.sources);
       if (sends(op.kind, op.flags)) b.out = &links[op.peer];
       if (receives(op.kind, op.flags)) b.in = &links[op.peer];
       ranges[i] = ranges_of(steps[i], aliases);

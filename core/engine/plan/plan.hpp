@@ -84,6 +84,7 @@ struct Plan {
   std::vector<Operand> sources;
   std::vector<Operand> parts;
   uint32_t most_parts = 0;   // of any operand
+  uint32_t most_sources = 1;  // of any step
   std::vector<Link*> links;  // all that the steps use
   ReduceFunction reduce = nullptr;
   const UserOperator* user = nullptr;    // reduces by it

@@ -65,7 +65,13 @@ std::string why_not_coded(uint32_t wire, const Shape& shape) {
 
 }  // namespace
 
-void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype) {
+void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype, Order order) {
+  if (order == Order::exact)
+    throw Failure(
+        TUTTI_NOT_SUPPORTED,
+        fmt::format("{}: the buffers are memory of {}: exact sums serve host memory only; copy the data to the "
+                    "host, or use options.order = TUTTI_ORDER_CANONICAL for this call",
+                    call, describe(where)));
   if (op < TUTTI_FIRST_USER_OP) return require_reduction(call, where.tables, dtype, op);
   throw Failure(
       TUTTI_NOT_SUPPORTED,
@@ -85,7 +91,8 @@ const UserOperator* check_op(const Communicator& communicator, const char* call,
 
 static_assert(uint32_t(Order::canonical) == TUTTI_ORDER_CANONICAL && uint32_t(Order::exact) == TUTTI_ORDER_EXACT);
 
-Order check_order(const Communicator& communicator, const char* call, uint32_t order, bool reduces) {
+Order check_order(const Communicator& communicator, const char* call, uint32_t order, bool reduces, uint32_t op,
+                  uint32_t dtype) {
   if (order > TUTTI_ORDER_EXACT)
     invalid(fmt::format("{}: options.order is {}, expected TUTTI_ORDER_FREE, TUTTI_ORDER_CANONICAL, TUTTI_ORDER_EXACT "
                         "or 0 (the communicator's)",
@@ -95,8 +102,22 @@ Order check_order(const Communicator& communicator, const char* call, uint32_t o
                         order_name(Order{order})));
   if (!reduces) return Order::free;
   const Order asked = order ? Order{order} : communicator.order();
-  if (asked == Order::exact)
-    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: exact sums are not served", call));
+  if (asked != Order::exact) return asked;
+  if (!dtype_bytes(dtype) || !rounds(op, dtype)) return Order::free;
+  if ((op != TUTTI_SUM && op != TUTTI_AVG) || !find_exact_sum(dtype)) {
+    const UserOperator* user = communicator.operators().find(op);
+    throw Failure(
+        TUTTI_NOT_SUPPORTED,
+        fmt::format("{}: exact sums are defined for sum and avg of float16, bfloat16, float32 and float64, not for {} "
+                    "of {}: use options.order = TUTTI_ORDER_FREE for this call",
+                    call, user ? "operator \"" + user->name + '"' : std::string(op_name(op)), dtype_name(dtype)));
+  }
+  if (communicator.nranks() > most_exact_sources)
+    throw Failure(
+        TUTTI_NOT_SUPPORTED,
+        fmt::format("{}: exact sums are served for up to {} ranks, this communicator has {}: use options.order "
+                    "= TUTTI_ORDER_CANONICAL, or reduce in parts",
+                    call, most_exact_sources, communicator.nranks()));
   return asked;
 }
 

@@ -23,13 +23,15 @@ void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nra
 const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype);
 // The operator as a shape has it.
 inline uint32_t shape_op(uint32_t op, const UserOperator* user) { return user && user->factor ? op_premul_sum : op; }
-// The order of a reduction by `options.order`; otherwise that field must be 0.
-Order check_order(const Communicator& communicator, const char* call, uint32_t order, bool reduces);
+// The order of a reduction by `options.order`; otherwise that field must be 0. Exact sums: free where nothing rounds.
+// Throws Failure for operators and types that have none.
+Order check_order(const Communicator& communicator, const char* call, uint32_t order, bool reduces, uint32_t op,
+                  uint32_t dtype);
 // The wire format of a call, whose shape is complete but for it: `wire`, or plain where one rank is alone.
 uint32_t check_wire(const Communicator& communicator, const char* call, uint32_t wire, const Shape& shape,
                     const DeviceMemory& where);
 // The device reduces by it.
-void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype);
+void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype, Order order);
 void check_collective(const char* call, uint32_t collective);
 
 struct Buffer {

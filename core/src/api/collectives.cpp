@@ -197,7 +197,7 @@ DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& g
     require_counts(call, out);
   }
   if (reduces) given.user = check_op(c, call, given.op, given.dtype);
-  shape.order = check_order(c, call, options.order, reduces);
+  shape.order = check_order(c, call, options.order, reduces, given.op, given.dtype);
   in.unit = out.unit = table ? size_of(call, 1, given.dtype, 1) : size_of(call, given.count, given.dtype, n);
   if (table) fill_lists(call, in, out, given, which, rank);
   in.bytes = (table ? table->in.extent() : in.blocks) * in.unit;
@@ -213,7 +213,7 @@ DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& g
   if (shape.op == op_premul_sum) shape.in_place = in_place_form(which) == InPlaceForm::same && out.bytes;
   shape.root = given.root;
   const DeviceMemory where = locate_buffers(c, call, which, in, out, options.stream);
-  if (where && reduces) check_op_on_device(call, where, given.op, given.dtype);
+  if (where && reduces) check_op_on_device(call, where, given.op, given.dtype, shape.order);
   shape.wire = check_wire(c, call, options.wire, shape, where);
   return where;
 }

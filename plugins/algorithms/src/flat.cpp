@@ -22,8 +22,9 @@ namespace {
 using namespace tutti::sdk;
 
 constexpr uint32_t copies = 2;
-// A reduce of at most so many bytes costs its messages, and whole blocks are the fewest of them.
-constexpr uint64_t small_block = 16 << 10;
+// Where all blocks of a reduce have at most so many bytes it costs its messages, and whole blocks are the fewest of
+// them.
+constexpr uint64_t small_blocks = 512 << 10;
 
 struct Flat {
   static constexpr const char* name = "flat";
@@ -91,7 +92,7 @@ struct Flat {
 
   static void schedule(const Query& q, Schedule& s) {
     const bool scans = q.collective == TUTTI_SCAN || q.collective == TUTTI_EXCLUSIVE_SCAN;
-    const bool whole = q.collective == TUTTI_REDUCE && q.block_bytes > 0 && q.block_bytes <= small_block;
+    const bool whole = q.collective == TUTTI_REDUCE && q.block_bytes > 0 && q.block_bytes <= small_blocks / q.n;
     const bool in_pieces = !whole && (q.collective == TUTTI_REDUCE || q.collective == TUTTI_ALL_REDUCE);
     s.sliced(q.n);
     if (alone(q, s)) return;

@@ -203,7 +203,7 @@ TEST(Claims, FlatRoundsAndBytes) {
     EXPECT_EQ(all_reduce.rounds, 2u) << n;
     EXPECT_NEAR(all_reduce.bytes_sent, all_reduce.bytes_lower_bound, 1e-9) << n;
     EXPECT_EQ(prove("flat", TUTTI_REDUCE_SCATTER, n).rounds, 1u) << n;
-    Problem problem{.collective = TUTTI_REDUCE, .nranks = n, .root = n - 1, .block_bytes = 16 << 10};
+    Problem problem{.collective = TUTTI_REDUCE, .nranks = n, .root = n - 1, .block_bytes = (512 << 10) / n};
     for (; problem.root > 0; --problem.root) {
       const Proof small = verify_algorithm(*find_algorithm("flat"), problem);
       ASSERT_TRUE(small.ok()) << small.error;

@@ -96,6 +96,12 @@ expect("a filter that means nothing", "\"nosuch0\" matches no address of this ho
 
 result = run("--explain", "all_reduce", "1M", "-n", "3")
 expect("explain", result.returncode == 0 and any(name in result.stdout for name in loaded), result)
+for of_type, words in (("bfloat16", "an exact sum (TUTTI_ORDER): all contributions are reduced in one step"),
+                       ("int32", "sums of int32 do not round: any algorithm gives exact ones (TUTTI_ORDER)"),
+                       ("complex64", "all_reduce of complex64 is refused: exact sums (TUTTI_ORDER) are not defined")):
+    result = run("--explain", "all_reduce", "1M", "-n", "3", "--type", of_type, TUTTI_ORDER="exact")
+    flat = "no candidate: it does not reduce all contributions in one step" in result.stdout
+    expect(f"explain exact sums of {of_type}", words in result.stdout and flat == (of_type == "bfloat16"), result)
 result = run("--explain", "all_reduce", "1M", "-n", "3", TUTTI_DEVICE="none")
 expect("explained for the host", "in host memory" in result.stdout and "in device memory" not in result.stdout, result)
 result = run("--explain", "all_reduce", "1M", "-n", "3", TUTTI_PLUGIN_PATH=DEVICE, TUTTI_DEVICE="simulated:0")

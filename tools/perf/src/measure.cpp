@@ -65,9 +65,10 @@ Measurer::Measurer(const tutti::Communicator& comm, const Options& options, cons
       out_(options.most_bytes, options.registered, device),
       seed_(options.seed << 32) {
   call_options_.struct_size = sizeof call_options_;
-  if (!device) return;
-  call_options_.stream = device->stream();
-  if (!options.registered) return;
+  if (device) call_options_.stream = device->stream();
+  free_options_ = call_options_;
+  free_options_.order = TUTTI_ORDER_FREE;
+  if (!device || !options.registered) return;
   in_window_ = tutti::Window(comm, in_.data(), in_.size());
   out_window_ = tutti::Window(comm, out_.data(), out_.size());
 }
@@ -83,7 +84,8 @@ Row Measurer::measure(const Case& what) {
   call.dtype = what.dtype.code;
   call.op = what.op.code;
   call.root = what.root;
-  if (device_) call.options = &call_options_;
+  call_options_.order = options_.exact && collective.reduces ? TUTTI_ORDER_EXACT : TUTTI_ORDER_DEFAULT;
+  if (device_ || call_options_.order) call.options = &call_options_;
   const BlockLayout layout = layout_of(collective, call);
   const std::vector<uint64_t> in_counts = layout.counts(call.rank, true), out_counts = layout.counts(call.rank, false);
   call.in_counts = in_counts.data();
@@ -122,13 +124,26 @@ Side Measurer::measure_side(const Case& what, Call call, bool in_place) {
     std::memset(out_.host(), 0, used);
     out_.upload(used);
   }
-  for (uint32_t i = 0; i < options_.untimed(); ++i) run(collective, call);
+  const bool compares = call_options_.order == TUTTI_ORDER_EXACT;
+  Call free = call;
+  free.options = &free_options_;
+  for (uint32_t i = 0; i < options_.untimed(); ++i) {
+    run(collective, call);
+    if (compares) run(collective, free);
+  }
   finish();
-  const double time_us = time_iterations(collective, call);
+  // By turns, so that what else runs on the machine slows both.
+  constexpr uint32_t turns = 4;
+  double time_us = 0, free_us = 0;
+  for (uint32_t turn = 0; compares && turn < turns; ++turn) {
+    free_us += time_iterations(collective, free) / turns;
+    time_us += time_iterations(collective, call) / turns;
+  }
+  if (!compares) time_us = time_iterations(collective, call);
   const Latency latency = options_.measures_latency() ? time_singly(collective, call) : Latency{};
   for (uint32_t i = 0; i < options_.checks; ++i) wrong += check_once(what, call, in_place, "after timing");
   wrong_here_ += wrong;
-  exchange(&side, time_us, latency, wrong);
+  exchange(&side, time_us, free_us, latency, wrong);
   return side;
 }
 
@@ -209,12 +224,12 @@ Latency Measurer::time_singly(const Collective& collective, const Call& call) {
   return {times.front(), percentile(50), percentile(99)};
 }
 
-void Measurer::exchange(Side* side, double time_us, const Latency& latency, uint64_t wrong) const {
-  constexpr size_t fields = 5;
-  const double mine[fields] = {time_us, latency.minimum, latency.p50, latency.p99, static_cast<double>(wrong)};
+void Measurer::exchange(Side* side, double time_us, double free_us, const Latency& latency, uint64_t wrong) const {
+  constexpr size_t fields = 6;
+  const double mine[fields] = {time_us, latency.minimum, latency.p50, latency.p99, static_cast<double>(wrong), free_us};
   std::vector<double> all(fields * comm_.nranks());
   comm_.all_gather<double>(mine, all);
-  std::vector<double> minimum, p50, p99;
+  std::vector<double> minimum, p50, p99, free;
   for (size_t i = 0; i < all.size(); i += fields) {
     side->rank_time_us.push_back(all[i]);
     if (options_.measures_latency()) side->rank_latency.push_back({all[i + 1], all[i + 2], all[i + 3]});
@@ -222,8 +237,10 @@ void Measurer::exchange(Side* side, double time_us, const Latency& latency, uint
     p50.push_back(all[i + 2]);
     p99.push_back(all[i + 3]);
     side->wrong += static_cast<uint64_t>(all[i + 4]);
+    free.push_back(all[i + 5]);
   }
   side->time_us = combined(options_.report, side->rank_time_us);
+  side->free_us = combined(options_.report, free);
   side->latency = {combined(options_.report, minimum), combined(options_.report, p50), combined(options_.report, p99)};
 }
 

@@ -58,12 +58,12 @@ class Measurer {
     return out_.holds(address) ? out_.host_of(address) : in_.host_of(address);
   }
   // One number of every rank.
-  void exchange(Side* side, double time_us, const Latency& latency, uint64_t wrong) const;
+  void exchange(Side* side, double time_us, double free_us, const Latency& latency, uint64_t wrong) const;
 
   const tutti::Communicator& comm_;
   const Options& options_;
   const Device* device_;
-  tutti_options call_options_{};
+  tutti_options call_options_{}, free_options_{};  // of calls, and of those with which exact sums are compared
   Memory in_, out_;
   tutti::Window in_window_, out_window_;  // of registered device memory
   uint64_t seed_;

@@ -112,6 +112,19 @@ void check_operators(const Options& options) {
                                 tutti::ops_of_dtype(dtype.code));
 }
 
+void check_exact(const Options& options) {
+  if (std::ranges::none_of(options.collectives, &Collective::reduces))
+    throw std::invalid_argument(std::string("--exact: ") + options.collectives.front()->name +
+                                " reduces nothing: name a reduction, or all");
+  for (const Named& op : options.ops)
+    for (const Named& dtype : options.dtypes)
+      if ((op.code != TUTTI_SUM && op.code != TUTTI_AVG) || dtype.code < TUTTI_FLOAT16 || dtype.code > TUTTI_FLOAT64)
+        throw std::invalid_argument(
+            "--exact: exact sums are those of sum and avg (-o) of half, bfloat16, float and "
+            "double (-d), not " +
+            op.name + " of " + dtype.name);
+}
+
 void check_tuning(const Options& options) {
   if (options.dtypes.size() > 1 || options.ops.size() > 1 || !options.root)
     throw std::invalid_argument(
@@ -166,6 +179,7 @@ void interpret(const Texts& texts, bool factor_given, Options* options) {
   options->skewed = texts.blocks == "skewed";
   if (options->skewed && std::ranges::none_of(options->collectives, &Collective::unequal))
     throw std::invalid_argument("--blocks skewed: " + texts.collective + " has equal blocks; name one that ends in _v");
+  if (options->exact) check_exact(*options);
   if (!options->tune_path.empty()) check_tuning(*options);
 }
 
@@ -255,10 +269,15 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   auto* device = app.add_option("--device", options.device,
                                 "buffers on a device, cuda for instance, and collectives in its streams");
   app.add_flag("--latency", options.latency, "print minimum, p50 and p99 of single iterations");
+  auto* exact =
+      app.add_flag("--exact", options.exact,
+                   "exact sums (TUTTI_ORDER_EXACT), measured in turn with the free order, and how many times as "
+                   "long they take");
   app.add_option("--tune", options.tune_path,
                  "time every algorithm instead, and write the times into this file for TUTTI_TUNING")
       ->excludes(json)
       ->excludes(plot)
+      ->excludes(exact)
       ->excludes(device);
   app.add_option("--seed", options.seed, "of the input data");
   *status = 0;

@@ -38,6 +38,7 @@ struct Options {
   bool skewed = false;  // the blocks of collectives with unequal ones
   std::string device;   // whose memory the buffers are; "": the host's
   bool latency = false;
+  bool exact = false;  // reductions are exact sums, and are compared with those in the free order
   uint64_t seed = 1;
   std::vector<std::string> command;
 

@@ -22,6 +22,7 @@ Json side_json(const Side& side) {
             {"busbw_GBps", side.bus_bandwidth},  {"wrong", side.checked ? Json(side.wrong) : Json(nullptr)},
             {"rank_time_us", side.rank_time_us}, {"latency_us", latency_json(side.latency)},
             {"rank_latency_us", Json::array()}};
+  if (side.free_us > 0) json["free_us"] = side.free_us, json["exact_ratio"] = side.exact_ratio();
   for (const Latency& latency : side.rank_latency) json["rank_latency_us"].push_back(latency_json(latency));
   return json;
 }

@@ -30,6 +30,8 @@ struct Side {
   std::vector<double> rank_time_us;
   std::vector<Latency> rank_latency;  // empty: not measured
   Latency latency;                    // as the report mode says
+  double free_us = 0;                 // of the same in the free order, for an exact sum; 0: not measured
+  double exact_ratio() const { return time_us / free_us; }
 };
 
 struct Row {

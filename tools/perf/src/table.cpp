@@ -86,6 +86,10 @@ void print_row(const Options& options, const Row& row) {
     print_latency("out-of-place", row.out_of_place);
     print_latency("in-place", row.in_place);
   }
+  if (row.out_of_place.free_us > 0) {
+    print("\n# exact: {:.2f} times the free order's time", row.out_of_place.exact_ratio());
+    if (row.in_place.free_us > 0) print(", in-place {:.2f} times", row.in_place.exact_ratio());
+  }
   print("\n");
   std::fflush(stdout);
 }

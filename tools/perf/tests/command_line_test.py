@@ -72,6 +72,21 @@ with tempfile.TemporaryDirectory() as folder:
             sound = side["wrong"] == 0 and side["time_us"] > 0 and len(side["rank_time_us"]) == 3
             expect("JSON rows are sound", sound and 0 < latency["min"] <= latency["p50"] <= latency["p99"], result)
 
+expect_refusal(["all_reduce", "--exact", "-d", "int32"], "not sum of int32")
+expect_refusal(["all_reduce", "--exact", "-o", "prod"], "not prod of float")
+expect_refusal(["broadcast", "--exact"], "broadcast reduces nothing")
+expect_refusal(["all_reduce", "--exact", "--tune", "/tmp/no_such_file"], "--exact")
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "exact.json"
+    result = run("all", "--threads", "3", "-b", "4K", "-n", "2", "-w", "1", "-d", "half", "--exact", "-J", str(path))
+    expect("exact sums", result.returncode == 0, result)
+    for row in json.loads(path.read_text())["rows"]:
+        side = row["out_of_place"]
+        compared = side.get("exact_ratio", 0) > 0 and side["free_us"] > 0
+        expect(f"{row['collective']} is compared with the free order if it reduces", compared == (row["redop"] != "none"), result)
+    ratios = re.findall(r"^# exact: \d+\.\d\d times the free order's time, in-place \d+\.\d\d times$", result.stdout, re.M)
+    expect("a line for each row that reduces", len(ratios) == 6, result)
+
 result = run("barrier", "--threads", "2", "-n", "3", "-c", "0")
 expect("a barrier row", result.returncode == 0 and any(ROW.fullmatch(line) for line in result.stdout.splitlines()), result)
 

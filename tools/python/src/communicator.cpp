@@ -374,6 +374,13 @@ void add_membership(py::class_<Communicator, Calls>& type) {
       });
 }
 
+uint32_t flag_of_order(const std::optional<std::string>& order) {
+  if (!order) return 0;
+  if (*order == "canonical") return TUTTI_COMM_CANONICAL_ORDER;
+  if (*order == "exact") return TUTTI_COMM_EXACT_SUMS;
+  throw py::value_error("Communicator: order is \"" + *order + "\": expected \"canonical\", \"exact\" or None");
+}
+
 constexpr const char* communicator_help =
     "A communicator. Collective: each rank makes it with the same arguments, its rank aside.\n\n"
     "rendezvous       where the ranks meet: None for the launcher's environment (tuttirun, torchrun, mpirun, srun),\n"
@@ -384,6 +391,8 @@ constexpr const char* communicator_help =
     "connect_timeout  seconds for meeting and connecting (30)\n"
     "transports       which may be used: \"shm,tcp\"\n"
     "algorithms       \"all_reduce:ring;all_gather:^bruck\"\n"
+    "order            of reductions: \"canonical\" or \"exact\" give the same bits whatever carries them; None: "
+    "TUTTI_ORDER\n"
     "check_calls      compare the calls of all ranks before each collective\n"
     "progress_thread  a thread advances requests\n\n"
     "Raises ValueError for arguments that cannot be, NotFound for an unknown transport or algorithm, and Timeout or\n"
@@ -417,14 +426,14 @@ void add_communicator(py::module_& module) {
   type.def(py::init([](std::optional<std::string> rendezvous, const std::optional<Number>& rank,
                        const std::optional<Number>& nranks, std::string name, std::optional<std::string> device,
                        std::optional<std::string> transports, std::optional<std::string> algorithms,
-                       std::optional<double> timeout, std::optional<double> connect_timeout, bool check_calls,
-                       bool progress_thread) {
+                       std::optional<double> timeout, std::optional<double> connect_timeout,
+                       const std::optional<std::string>& order, bool check_calls, bool progress_thread) {
              if (rank.has_value() != nranks.has_value())
                throw py::value_error("Communicator: rank and nranks belong together: give both or none");
              const uint32_t own = rank ? rank->rank("Communicator", "rank") : 0;
              const uint32_t all = nranks ? nranks->of_32_bits("Communicator", "nranks") : 0;
              if (nranks && all == 0) throw py::value_error("Communicator: nranks is 0: expected at least 1");
-             uint32_t flags = 0;
+             uint32_t flags = flag_of_order(order);
              if (check_calls) flags |= TUTTI_COMM_CHECK_CALLS;
              if (progress_thread) flags |= TUTTI_COMM_PROGRESS_THREAD;
              return create({std::move(rendezvous), std::move(device), std::move(transports), std::move(algorithms),
@@ -432,7 +441,7 @@ void add_communicator(py::module_& module) {
            }),
            "rendezvous"_a = py::none(), "rank"_a = py::none(), "nranks"_a = py::none(), py::kw_only(),
            "name"_a = "world", "device"_a = py::none(), "transports"_a = py::none(), "algorithms"_a = py::none(),
-           "timeout"_a = py::none(), "connect_timeout"_a = py::none(), "check_calls"_a = false,
+           "timeout"_a = py::none(), "connect_timeout"_a = py::none(), "order"_a = py::none(), "check_calls"_a = false,
            "progress_thread"_a = false);
   add_facts(type);
   add_own_operators(type);

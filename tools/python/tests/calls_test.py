@@ -144,6 +144,18 @@ class Calls(unittest.TestCase):
 
         self.on_all(rank)
 
+    def test_orders(self):
+        def rank(comm):
+            data = array.array("f", [(1e8, 1.0, -1e8)[comm.rank]])
+            with self.assertRaisesRegex(tutti.NotSupported, "exact sums are defined for sum and avg"):
+                comm.all_reduce(data, op="prod")
+            comm.all_reduce(data)
+            return data[0]
+
+        self.assertEqual(tutti.run_threads(3, rank, order="exact"), [1.0] * 3)
+        with self.assertRaisesRegex(ValueError, 'order is "fixed": expected "canonical", "exact" or None'):
+            tutti.Communicator("local:orders", 0, 1, order="fixed")
+
     def test_scans(self):
         results = {"sum": sum, "min": min, "max": max, "avg": lambda v: sum(v) // len(v)}
 

@@ -157,7 +157,8 @@ class Communicator(Calls):
                  nranks: Optional[SupportsIndex] = None, *,
                  name: str = "world", device: Optional[str] = None, transports: Optional[str] = None,
                  algorithms: Optional[str] = None, timeout: Optional[float] = None,
-                 connect_timeout: Optional[float] = None, check_calls: bool = False,
+                 connect_timeout: Optional[float] = None,
+                 order: Optional[Literal["canonical", "exact"]] = None, check_calls: bool = False,
                  progress_thread: bool = False) -> None: ...
     @property
     def rank(self) -> int: ...

@@ -11,7 +11,7 @@ from tutti._core import Communicator, Error, _abort_job, _join_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, TypedDict, TypeVar
+    from typing import Any, Callable, Literal, TypedDict, TypeVar
     from typing_extensions import Unpack
 
     _Result = TypeVar("_Result")
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         algorithms: str | None
         timeout: float | None
         connect_timeout: float | None
+        order: Literal["canonical", "exact"] | None
         check_calls: bool
         progress_thread: bool
 

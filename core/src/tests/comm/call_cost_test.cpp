@@ -162,6 +162,26 @@ TEST(CallCost, RegisteredMemory) {
             {"shm"});
 }
 
+// One step reduces the contributions of all. Ranks that share processors sleep, which takes locks.
+TEST(CallCost, ExactSumsOfManyRanks) {
+  if (!countable) GTEST_SKIP() << "a sanitizer counts for itself";
+  run_ranks(17,
+            [](Communicator& comm) {
+              std::vector<float> in(8192, 1), out(8192);
+              const auto reduce = [&] {
+                for (int i = 0; i < rounds; ++i) {
+                  comm.barrier();  // see call_all
+                  for (const uint64_t count : {1u, 100u, 8192u})
+                    ASSERT_EQ(tutti_all_reduce(comm.handle(), in.data(), out.data(), count, TUTTI_FLOAT32, TUTTI_SUM,
+                                               nullptr, nullptr),
+                              TUTTI_OK);
+                }
+              };
+              expect_free(comm, "exact sums", false, reduce);
+            },
+            {.transports = "shm", .flags = TUTTI_COMM_EXACT_SUMS});
+}
+
 constexpr std::array<uint64_t, 5> message_sizes{0, 8, 200, 8192, 300'000};
 constexpr uint64_t most_message = message_sizes.back();
 constexpr uint32_t group_size = 24;  // messages of a group, each way

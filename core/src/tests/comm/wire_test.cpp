@@ -396,7 +396,7 @@ const Refusal refusals[] = {
        return tutti_send(c, data, 8, TUTTI_FLOAT32, (tutti_comm_rank(c) + 1) % 2, 0, o, nullptr);
      },
      {"send: options.wire is 1", "expected 0"}},
-    {"the exact order",
+    {"the canonical order",
      Wire::float16,
      [](tutti_comm* c, const tutti_options* o) {
        tutti_options options = *o;
@@ -404,6 +404,14 @@ const Refusal refusals[] = {
        return tutti_all_reduce(c, data, data, 8, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
      },
      {"options.wire is float16", "the order of the sum is canonical"}},
+    {"the exact order",
+     Wire::float16,
+     [](tutti_comm* c, const tutti_options* o) {
+       tutti_options options = *o;
+       options.order = TUTTI_ORDER_EXACT;
+       return tutti_all_reduce(c, data, data, 8, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
+     },
+     {"options.wire is float16", "the order of the sum is exact"}},
     {"an unknown format",
      static_cast<Wire>(4),
      [](tutti_comm* c, const tutti_options* o) {

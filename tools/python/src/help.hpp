@@ -16,6 +16,12 @@ Blocks. Of Communicator.start it returns a Request, and the arrays belong to the
 is complete. Raises TypeError or ValueError for arrays that cannot be used, InvalidArgument for other
 wrong arguments, and Mismatch, Timeout, PeerFailed or Aborted where other ranks do not take part.)";
 
+constexpr const char* options = R"(
+
+`algorithms`: those that may carry out the call, as "ring", "flat,direct" or "^ring"; None: those of the
+communicator. `tag`: a whole number by which reports, hang verdicts and traces name the call. Both are
+equal on all ranks.)";
+
 // For a call that only moves elements.
 inline std::string moves(const char* own) {
   return std::string(own) + R"(
@@ -24,14 +30,18 @@ Elements are of any type that is no reference: numbers, bool, strings, records, 
 type that Tutti does not have travel as bytes.)" + arrays_and_errors;
 }
 
+// For a collective that only moves elements.
+inline std::string copies(const char* own) { return moves(own) + options; }
+
 // For a call with an operator.
 inline std::string reduces(const char* own) {
   return std::string(own) + R"(
 
 `op`: "sum", "prod", "min", "max", "avg", "band", "bor", "bxor", "land", "lor", "lxor", "minloc",
 "maxloc", or an Operator. Elements are bool (sum and max: any; prod and min: all), 8 to 64-bit integers,
-float16, bfloat16, float32, float64, float8, complex64, complex128, or pairs of a value and an index.)" +
-         arrays_and_errors;
+float16, bfloat16, float32, float64, float8, complex64, complex128, or pairs of a value and an index.
+`order`: "free", "canonical" or "exact", as TUTTI_ORDER; None: the communicator's.)" +
+         arrays_and_errors + options;
 }
 
 constexpr const char* broadcast =

@@ -8,100 +8,13 @@
 #include <cmath>
 #include <string>
 
+#include "arguments.hpp"
 #include "help.hpp"
-#include "operators.hpp"
 
 namespace tutti::python {
 namespace {
 
 namespace py = pybind11;
-
-using Counts = std::vector<Number>;
-
-// The arguments of one call.
-class Arguments {
- public:
-  template <typename Face>
-  Arguments(const Face& face, const char* call, uintptr_t stream)
-      : call_(call), nranks_(tutti_comm_nranks(face.state->handle())) {
-    options_.struct_size = sizeof options_;
-    options_.flags = Face::flags;
-    options_.stream = reinterpret_cast<void*>(stream);
-    rank_ = tutti_comm_rank(face.state->handle());
-  }
-  const tutti_options* options() const { return &options_; }
-  uint32_t nranks() const { return nranks_; }
-  bool is(uint32_t root) const { return rank_ == root; }
-
-  const char* call() const { return call_; }
-
-  // `given`: a name, or an Operator of this communicator. A sum of bools is "any", and a product "all".
-  uint32_t op(const State& state, py::handle given, const Data& data) const {
-    const uint32_t op = operator_of(state, given);
-    if (data.dtype() != TUTTI_BOOL) return op;
-    const bool either = op == TUTTI_SUM || op == TUTTI_MAX, both = op == TUTTI_PROD || op == TUTTI_MIN;
-    return either ? uint32_t{TUTTI_LOR} : both ? uint32_t{TUTTI_LAND} : op;
-  }
-  uint32_t rank(const char* name, const Number& given) const { return given.rank(call_, name); }
-  // The elements of an argument; none for None where it `may_be_absent`.
-  Data take(py::handle object, const char* argument, bool written, bool may_be_absent = false) const {
-    return taken(object, argument, written, may_be_absent, Elements::any);
-  }
-  // The same for a call with an operator.
-  Data take_numbers(py::handle object, const char* argument, bool written, bool may_be_absent = false) const {
-    return taken(object, argument, written, may_be_absent, Elements::numbers);
-  }
-
-  void same_type(const char* one, const Data& data, const char* other, const Data& out) const {
-    if (!data.has_type_of(out))
-      throw py::value_error(text() + one + " is " + data.type() + " and " + other + " is " + out.type());
-  }
-  // One block of `data` for each of `blocks` in `out`.
-  void fit(const char* smaller, const Data& data, const char* larger, const Data& out, uint32_t blocks) const {
-    same_type(smaller, data, larger, out);
-    if (data.count() * blocks != out.count())
-      throw py::value_error(
-          text() + smaller + " has " + std::to_string(data.count()) + " elements: expected " + larger + " to have " +
-          (blocks == 1 ? "as many" : std::to_string(blocks) + " times as many, a block for each rank") + ", got " +
-          std::to_string(out.count()));
-  }
-  // The elements of one rank's block.
-  uint64_t block(const char* argument, const Data& data) const {
-    if (data.count() % nranks_ == 0) return data.count() / nranks_;
-    throw py::value_error(text() + argument + " has " + std::to_string(data.count()) +
-                          " elements: expected a multiple of the " + std::to_string(nranks_) + " ranks");
-  }
-
-  // The argument has as many elements as this rank's block.
-  void fit_own(const char* argument, const Data& data, const Counts& counts) const {
-    const uint64_t own = counts.at(rank_).value(call_, "counts");
-    if (data.count() != own)
-      throw py::value_error(text() + argument + " has " + std::to_string(data.count()) + " elements: expected " +
-                            std::to_string(own) + ", which is counts[" + std::to_string(rank_) + "], this rank's own");
-  }
-  std::string text() const { return std::string(call_) + ": "; }
-
- private:
-  uint32_t operator_of(const State& state, py::handle given) const {
-    if (py::isinstance<Operator>(given)) return given.cast<const Operator&>().number(state, call_);
-    if (!py::isinstance<py::str>(given))
-      throw py::type_error(text() + "op is of type " + std::string(py::str(py::type::of(given).attr("__name__"))) +
-                           ": expected a name, or what Communicator.operator() made");
-    const auto name = given.cast<std::string>();
-    if (const uint32_t op = op_from_name(name)) return op;
-    std::string known;
-    for (const uint32_t op : all_ops()) known += std::string(known.empty() ? "\"" : ", \"") + op_name(op) + "\"";
-    throw py::value_error(text() + "op is \"" + name + "\": expected " + known);
-  }
-  Data taken(py::handle object, const char* argument, bool written, bool may_be_absent, Elements elements) const {
-    if (object.is_none() && may_be_absent) return {};
-    return Data(object, call_, argument, written, reinterpret_cast<uintptr_t>(options_.stream), elements);
-  }
-
-  const char* call_;
-  uint32_t nranks_, rank_ = 0;
-  tutti_options options_{};
-};
 
 // The blocks of an argument, which has room for all of them.
 struct Blocks {
@@ -160,13 +73,46 @@ auto collective(const Face& face, const Arguments& arguments, Data in, Data out,
   return face.run(arguments.call(), run, {std::move(in), std::move(out)});
 }
 
+// Adds a method of a collective: its own arguments, then the options as keywords. Those of reductions have an order.
+template <typename Face, typename Class, typename Body, typename Result, typename... Given, typename... Named>
+void add_as(Class& face, const char* name, const Body& body,
+            Result (Body::*)(const Face&, const CallOptions&, Given...) const, bool reduces, const std::string& text,
+            const Named&... named) {
+  using namespace py::literals;
+  using Text = std::optional<std::string>;
+  if (reduces)
+    face.def(
+        name,
+        [body](const Face& f, Given... given, uintptr_t stream, const Text& algorithms, const Text& order,
+               const Number& tag) {
+          return body(f, {stream, algorithms, order, tag}, std::forward<Given>(given)...);
+        },
+        named..., py::kw_only(), "stream"_a = 0, "algorithms"_a = py::none(), "order"_a = py::none(), "tag"_a = 0,
+        text.c_str());
+  else
+    face.def(
+        name,
+        [body](const Face& f, Given... given, uintptr_t stream, const Text& algorithms, const Number& tag) {
+          return body(f, {stream, algorithms, {}, tag}, std::forward<Given>(given)...);
+        },
+        named..., py::kw_only(), "stream"_a = 0, "algorithms"_a = py::none(), "tag"_a = 0, text.c_str());
+}
+template <typename Face, typename Class, typename Body, typename... Named>
+void add_reduction(Class& face, const char* name, const char* text, const Body& body, const Named&... named) {
+  add_as<Face>(face, name, body, &Body::operator(), true, help::reduces(text), named...);
+}
+template <typename Face, typename Class, typename Body, typename... Named>
+void add_copy(Class& face, const char* name, const std::string& text, const Body& body, const Named&... named) {
+  add_as<Face>(face, name, body, &Body::operator(), false, text, named...);
+}
+
 template <typename Face, typename Class>
 void add_reductions(Class& face) {
   using namespace py::literals;
-  face.def(
-      "reduce",
-      [](const Face& f, py::object data, py::object out, const Number& of, const py::object& op, uintptr_t stream) {
-        const Arguments a(f, "reduce", stream);
+  add_reduction<Face>(
+      face, "reduce", help::reduce,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Number& of, const py::object& op) {
+        const Arguments a(f, "reduce", o);
         const uint32_t root = a.rank("root", of);
         const bool into_data = out.is_none() && a.is(root);
         const Data in = a.take_numbers(data, "data", into_data),
@@ -174,28 +120,26 @@ void add_reductions(Class& face) {
         if (a.is(root)) a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, in.count(), tutti_reduce, a.op(*f.state, op, in), root);
       },
-      "data"_a, "out"_a = py::none(), "root"_a = 0, "op"_a = "sum", py::kw_only(), "stream"_a = 0,
-      help::reduces(help::reduce).c_str());
-  face.def(
-      "all_reduce",
-      [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-        const Arguments a(f, "all_reduce", stream);
+      "data"_a, "out"_a = py::none(), "root"_a = 0, "op"_a = "sum");
+  add_reduction<Face>(
+      face, "all_reduce", help::all_reduce,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const py::object& op) {
+        const Arguments a(f, "all_reduce", o);
         const Data in = a.take_numbers(data, "data", out.is_none()),
                    to = out.is_none() ? in : a.take_numbers(out, "out", true);
         a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, in.count(), tutti_all_reduce, a.op(*f.state, op, in));
       },
-      "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0,
-      help::reduces(help::all_reduce).c_str());
-  face.def(
-      "reduce_scatter",
-      [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-        const Arguments a(f, "reduce_scatter", stream);
+      "data"_a, "out"_a = py::none(), "op"_a = "sum");
+  add_reduction<Face>(
+      face, "reduce_scatter", help::reduce_scatter,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const py::object& op) {
+        const Arguments a(f, "reduce_scatter", o);
         const Data in = a.take_numbers(data, "data", false), to = a.take_numbers(out, "out", true);
         a.fit("out", to, "data", in, a.nranks());
         return collective(f, a, in, to, to.count(), tutti_reduce_scatter, a.op(*f.state, op, in));
       },
-      "data"_a, "out"_a, "op"_a = "sum", py::kw_only(), "stream"_a = 0, help::reduces(help::reduce_scatter).c_str());
+      "data"_a, "out"_a, "op"_a = "sum");
   struct Scan {
     const char* name;
     decltype(&tutti_scan) call;
@@ -203,88 +147,85 @@ void add_reductions(Class& face) {
   };
   for (const Scan& scan :
        {Scan{"scan", tutti_scan, help::scan}, Scan{"exclusive_scan", tutti_exclusive_scan, help::exclusive_scan}})
-    face.def(
-        scan.name,
-        [scan](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-          const Arguments a(f, scan.name, stream);
+    add_reduction<Face>(
+        face, scan.name, scan.help,
+        [scan](const Face& f, const CallOptions& o, py::object data, py::object out, const py::object& op) {
+          const Arguments a(f, scan.name, o);
           const Data in = a.take_numbers(data, "data", out.is_none()),
                      to = out.is_none() ? in : a.take_numbers(out, "out", true);
           a.fit("data", in, "out", to, 1);
           return collective(f, a, in, to, in.count(), scan.call, a.op(*f.state, op, in));
         },
-        "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0,
-        help::reduces(scan.help).c_str());
+        "data"_a, "out"_a = py::none(), "op"_a = "sum");
 }
 
 template <typename Face, typename Class>
 void add_copies(Class& face) {
   using namespace py::literals;
-  face.def(
-      "broadcast",
-      [](const Face& f, py::object data, const Number& of, uintptr_t stream) {
-        const Arguments a(f, "broadcast", stream);
+  add_copy<Face>(
+      face, "broadcast", help::copies(help::broadcast),
+      [](const Face& f, const CallOptions& o, py::object data, const Number& of) {
+        const Arguments a(f, "broadcast", o);
         const uint32_t root = a.rank("root", of);
         const Data all = a.take(data, "data", !a.is(root));
         return collective(f, a, all, all, all.count(), tutti_broadcast, root);
       },
-      "data"_a, "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::broadcast).c_str());
-  face.def(
-      "gather",
-      [](const Face& f, py::object data, py::object out, const Number& of, uintptr_t stream) {
-        const Arguments a(f, "gather", stream);
+      "data"_a, "root"_a = 0);
+  add_copy<Face>(
+      face, "gather", help::copies(help::gather),
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Number& of) {
+        const Arguments a(f, "gather", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
         if (a.is(root)) a.fit("data", in, "out", to, a.nranks());
         return collective(f, a, in, to, in.count(), tutti_gather, root);
       },
-      "data"_a, "out"_a = py::none(), "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::gather).c_str());
-  face.def(
-      "all_gather",
-      [](const Face& f, py::object data, py::object out, uintptr_t stream) {
-        const Arguments a(f, "all_gather", stream);
+      "data"_a, "out"_a = py::none(), "root"_a = 0);
+  add_copy<Face>(
+      face, "all_gather", help::copies(help::all_gather),
+      [](const Face& f, const CallOptions& o, py::object data, py::object out) {
+        const Arguments a(f, "all_gather", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         a.fit("data", in, "out", to, a.nranks());
         return collective(f, a, in, to, in.count(), tutti_all_gather);
       },
-      "data"_a, "out"_a, py::kw_only(), "stream"_a = 0, help::moves(help::all_gather).c_str());
-  face.def(
-      "scatter",
-      [](const Face& f, py::object data, py::object out, const Number& of, uintptr_t stream) {
-        const Arguments a(f, "scatter", stream);
+      "data"_a, "out"_a);
+  add_copy<Face>(
+      face, "scatter", help::copies(help::scatter),
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Number& of) {
+        const Arguments a(f, "scatter", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
         if (a.is(root)) a.fit("out", to, "data", in, a.nranks());
         return collective(f, a, in, to, to.count(), tutti_scatter, root);
       },
-      "data"_a, "out"_a, "root"_a = 0, py::kw_only(), "stream"_a = 0, help::moves(help::scatter).c_str());
-  face.def(
-      "all_to_all",
-      [](const Face& f, py::object data, py::object out, uintptr_t stream) {
-        const Arguments a(f, "all_to_all", stream);
+      "data"_a, "out"_a, "root"_a = 0);
+  add_copy<Face>(
+      face, "all_to_all", help::copies(help::all_to_all),
+      [](const Face& f, const CallOptions& o, py::object data, py::object out) {
+        const Arguments a(f, "all_to_all", o);
         const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
         a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, a.block("data", in), tutti_all_to_all);
       },
-      "data"_a, "out"_a = py::none(), py::kw_only(), "stream"_a = 0, help::moves(help::all_to_all).c_str());
-  face.def(
-      "barrier",
-      [](const Face& f) {
-        const Arguments a(f, "barrier", 0);
-        const auto call = [=](tutti_comm* comm, tutti_request** request) {
-          return tutti_barrier(comm, a.options(), request);
-        };
-        return f.run(a.call(), call, {});
-      },
-      help::barrier);
+      "data"_a, "out"_a = py::none());
+  add_copy<Face>(face, "barrier", help::barrier + std::string(help::options), [](const Face& f, const CallOptions& o) {
+    const Arguments a(f, "barrier", o);
+    const auto call = [=](tutti_comm* comm, tutti_request** request) {
+      return tutti_barrier(comm, a.options(), request);
+    };
+    return f.run(a.call(), call, {});
+  });
 }
 
 template <typename Face, typename Class>
 void add_unequal_to_all(Class& face) {
   using namespace py::literals;
-  face.def(
-      "all_gather_v",
-      [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins) {
-        const Arguments a(f, "all_gather_v", 0);
+  add_copy<Face>(
+      face, "all_gather_v", help::copies(help::all_gather_v),
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Counts& counts,
+         const std::optional<Counts>& begins) {
+        const Arguments a(f, "all_gather_v", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         const Blocks blocks(a, "out", to, "counts", counts, begins);
         a.fit_own("data", in, counts);
@@ -295,12 +236,12 @@ void add_unequal_to_all(Class& face) {
         };
         return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), help::moves(help::all_gather_v).c_str());
-  face.def(
-      "reduce_scatter_v",
-      [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins,
-         const py::object& op) {
-        const Arguments a(f, "reduce_scatter_v", 0);
+      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none());
+  add_reduction<Face>(
+      face, "reduce_scatter_v", help::reduce_scatter_v,
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Counts& counts,
+         const std::optional<Counts>& begins, const py::object& op) {
+        const Arguments a(f, "reduce_scatter_v", o);
         const Data in = a.take_numbers(data, "data", false), to = a.take_numbers(out, "out", true);
         const Blocks blocks(a, "data", in, "counts", counts, begins);
         a.fit_own("out", to, counts);
@@ -312,13 +253,12 @@ void add_unequal_to_all(Class& face) {
         };
         return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), "op"_a = "sum",
-      help::reduces(help::reduce_scatter_v).c_str());
-  face.def(
-      "all_to_all_v",
-      [](const Face& f, py::object data, py::object out, const Counts& in_counts, const Counts& out_counts,
-         const std::optional<Counts>& in_begins, const std::optional<Counts>& out_begins) {
-        const Arguments a(f, "all_to_all_v", 0);
+      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), "op"_a = "sum");
+  add_copy<Face>(
+      face, "all_to_all_v", help::copies(help::all_to_all_v),
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const Counts& in_counts,
+         const Counts& out_counts, const std::optional<Counts>& in_begins, const std::optional<Counts>& out_begins) {
+        const Arguments a(f, "all_to_all_v", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         const Blocks from(a, "data", in, "in_counts", in_counts, in_begins);
         const Blocks into(a, "out", to, "out_counts", out_counts, out_begins);
@@ -330,17 +270,17 @@ void add_unequal_to_all(Class& face) {
         return f.run(a.call(), call, {in, to});
       },
       "data"_a, "out"_a, "in_counts"_a, "out_counts"_a, "in_displacements"_a = py::none(),
-      "out_displacements"_a = py::none(), help::moves(help::all_to_all_v).c_str());
+      "out_displacements"_a = py::none());
 }
 
 template <typename Face, typename Class>
 void add_unequal_of_root(Class& face) {
   using namespace py::literals;
-  face.def(
-      "gather_v",
-      [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
+  add_copy<Face>(
+      face, "gather_v", help::copies(help::gather_v),
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const std::optional<Counts>& counts,
          const std::optional<Counts>& begins, const Number& of) {
-        const Arguments a(f, "gather_v", 0);
+        const Arguments a(f, "gather_v", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
         Blocks blocks;
@@ -352,13 +292,12 @@ void add_unequal_of_root(Class& face) {
         };
         return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a = py::none(), "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0,
-      help::moves(help::gather_v).c_str());
-  face.def(
-      "scatter_v",
-      [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
+      "data"_a, "out"_a = py::none(), "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0);
+  add_copy<Face>(
+      face, "scatter_v", help::copies(help::scatter_v),
+      [](const Face& f, const CallOptions& o, py::object data, py::object out, const std::optional<Counts>& counts,
          const std::optional<Counts>& begins, const Number& of) {
-        const Arguments a(f, "scatter_v", 0);
+        const Arguments a(f, "scatter_v", o);
         const uint32_t root = a.rank("root", of);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
         Blocks blocks;
@@ -370,8 +309,7 @@ void add_unequal_of_root(Class& face) {
         };
         return f.run(a.call(), call, {in, to});
       },
-      "data"_a, "out"_a, "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0,
-      help::moves(help::scatter_v).c_str());
+      "data"_a, "out"_a, "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0);
 }
 
 template <typename Face, typename Class>
@@ -380,7 +318,7 @@ void add_messages(Class& face) {
   face.def(
       "send",
       [](const Face& f, py::object data, const Number& to_or_from, const Number& number, uintptr_t stream) {
-        const Arguments a(f, "send", stream);
+        const Arguments a(f, "send", {stream});
         const uint32_t peer = a.rank("peer", to_or_from), tag = number.of_32_bits("send", "tag");
         const Data in = a.take(data, "data", false);
         const auto call = [=, from = in.address(), count = in.units(in.count()), dtype = in.dtype()](
@@ -393,7 +331,7 @@ void add_messages(Class& face) {
   face.def(
       "receive",
       [](const Face& f, py::object data, const Number& to_or_from, const Number& number, uintptr_t stream) {
-        const Arguments a(f, "receive", stream);
+        const Arguments a(f, "receive", {stream});
         const uint32_t peer = a.rank("peer", to_or_from), tag = number.of_32_bits("receive", "tag");
         const Data out = a.take(data, "data", true);
         const auto call = [=, to = out.address(), count = out.units(out.count()), dtype = out.dtype()](
@@ -406,7 +344,7 @@ void add_messages(Class& face) {
   face.def(
       "exchange",
       [](const Face& f, const std::vector<const Message*>& messages, uintptr_t stream) {
-        const Arguments a(f, "exchange", stream);
+        const Arguments a(f, "exchange", {stream});
         std::vector<Data> data;
         std::vector<tutti_message> rows;
         for (const Message* m : messages) {

@@ -53,6 +53,14 @@ def operators(comm: tutti.Communicator) -> None:
     comm.operator("first", lambda left: None, "float64")  # type: ignore[misc, arg-type]
 
 
+def options(comm: tutti.Communicator) -> None:
+    data = numpy.zeros(2)
+    comm.all_reduce(data, algorithms="ring", order="exact", tag=7)
+    comm.start.barrier(algorithms="^ring", tag=numpy.int64(7)).wait()
+    comm.all_reduce(data, order="any")  # type: ignore[arg-type]
+    comm.broadcast(data, order="exact")  # type: ignore[call-arg]
+
+
 def requests(comm: tutti.Communicator) -> bool:
     request: tutti.Request = comm.start.all_reduce(numpy.zeros(2))
     done: bool = request.wait(0.5)

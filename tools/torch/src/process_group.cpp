@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "call_options.hpp"
 #include "recorder.hpp"
 #include "signals.hpp"
 #include "work.hpp"
@@ -129,7 +130,10 @@ class ProcessGroup::Launched final : public Operation {
         calls_(std::move(calls)),
         start_(std::move(start)),
         last_(std::move(last)),
-        options_(options) {}
+        chosen_(CallOptions::now()),
+        options_(options) {
+    if (chosen_) chosen_->fill(calls_.front().type, options_);
+  }
   const Calls& calls() const { return calls_; }
 
  private:
@@ -147,7 +151,8 @@ class ProcessGroup::Launched final : public Operation {
   Calls calls_;
   Start start_;
   std::function<void()> last_;
-  const tutti_options options_;
+  std::shared_ptr<const CallOptions> chosen_;  // by the block of tutti.torch.call()
+  tutti_options options_;
 };
 
 tutti_status ProcessGroup::Launched::start(tutti_comm* comm, tutti_request** request) {
@@ -158,8 +163,9 @@ tutti_status ProcessGroup::Launched::start(tutti_comm* comm, tutti_request** req
       tutti_group_cancel(comm);  // the communicator keeps the call's text
       return status;
     }
-  tutti_options of_group = options_;
-  of_group.stream = nullptr;  // the calls have it
+  tutti_options of_group{};  // the calls have the others
+  of_group.struct_size = sizeof of_group;
+  of_group.timeout_ns = options_.timeout_ns;
   return tutti_group_end(comm, &of_group, request);
 }
 

@@ -10,9 +10,11 @@ Errors are tutti.PeerFailed, tutti.Timeout and so on (all are RuntimeErrors), wi
 """
 
 import atexit
+import contextlib
 import datetime
 import importlib
 import importlib.machinery
+import operator
 import os
 import sys
 
@@ -83,6 +85,32 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
         return
     backend = group._get_backend(torch.device("cpu"))
     backend.monitored_barrier(timeout or torch.distributed.constants.default_pg_timeout, wait_all_ranks)
+
+
+_orders = {"free": 1, "canonical": 2, "exact": 3}
+
+
+@contextlib.contextmanager
+def call(*, algorithms=None, order=None, tag=None):
+    """Options of the collectives that a block calls, and that backward passes begun in it call:
+
+        with tutti.torch.call(order="exact", tag=step):
+            loss.backward()                            # DDP's all-reduces, too
+
+    `algorithms`: those that may carry them out, as "ring", "flat,direct" or "^ring". `order`: of reductions, "free",
+    "canonical" or "exact", as TUTTI_ORDER. `tag`: a whole number by which reports, hang verdicts and traces name the
+    calls. None: as in the block around it, or else the group's. Equal on all ranks. Sends and receives take none."""
+    if order is not None and order not in _orders:
+        raise ValueError(f"tutti.torch.call: order is {order!r}, expected one of {', '.join(map(repr, _orders))} or None")
+    if tag is not None:
+        tag = operator.index(tag)
+        if not 0 <= tag < 2**64:
+            raise ValueError(f"tutti.torch.call: tag is {tag}, expected a whole number from 0 to 2**64 - 1")
+    _core._enter_call(algorithms, _orders.get(order), tag)
+    try:
+        yield
+    finally:
+        _core._leave_call()
 
 
 def _close_at_exit():

@@ -19,8 +19,8 @@ namespace {
 
 // Above so many bytes in all buffers of all ranks a count is replaced by a smaller one.
 constexpr uint64_t most_bytes_smoke = 8 << 20, most_bytes = 48 << 20;
-// Elements of a block of an exact sum: the oracle takes a microsecond for one.
-constexpr uint64_t most_exact = 10'000;
+// Elements of a block of an exact sum: the oracle takes microseconds for one.
+constexpr uint64_t most_exact_smoke = 300, most_exact = 10'000;
 
 struct Served {
   uint32_t collective;
@@ -286,7 +286,7 @@ class Cells {
     if (cell.op == app_sum) return true;
     if (is_exact(cell.op)) {
       if (!(device_.exact_dtypes >> dtype_from_name(cell.type->name) & 1)) return false;
-      cell.operation.count = std::min(cell.operation.count, most_exact);
+      cell.operation.count = std::min(cell.operation.count, level_ == Level::smoke ? most_exact_smoke : most_exact);
       Problem problem = problem_of(cell, mix_);
       problem.in_place.clear();  // the core wants a schedule that is flat in every form
       std::string error;

@@ -12,6 +12,7 @@
 #include "element.hpp"
 #include "hash.hpp"
 #include "pairs.hpp"
+#include "rounding.hpp"
 
 namespace perf {
 namespace {
@@ -136,6 +137,27 @@ class Source {
   uint64_t largest_ = 1;       // the largest integer (sum) or exponent (prod)
 };
 
+// Of exact sums.
+template <typename T>
+class ExactSource : public RoundingSource<T> {
+ public:
+  explicit ExactSource(const Pattern& pattern) : RoundingSource<T>(pattern.op == TUTTI_AVG), seed_(pattern.seed) {}
+  uint64_t index_hash(uint64_t index) const { return mix(seed_ + index * 0xd1342543de82ef95u); }
+  T input(uint64_t index_hash, uint32_t rank) const { return RoundingSource<T>::input(own(index_hash, rank)); }
+  T expected(uint64_t index_hash, uint32_t ranks) const {
+    return RoundingSource<T>::expected(ranks, [&](uint32_t rank) { return own(index_hash, rank); });
+  }
+
+ private:
+  static uint64_t own(uint64_t index_hash, uint32_t rank) {
+    return mix(index_hash + (uint64_t{rank} + 1) * 0x9e3779b97f4a7c15u);
+  }
+  uint64_t seed_;
+};
+
+template <typename T>
+constexpr bool has_exact_sum = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16> || std::is_floating_point_v<T>;
+
 template <typename Part, uint32_t kOp>
 class Source<Complex<Part>, kOp> : public ComplexSource<Part, Source<Part, kOp>, kOp> {
   using ComplexSource<Part, Source<Part, kOp>, kOp>::ComplexSource;
@@ -237,6 +259,8 @@ void with_source(const Pattern& pattern, Body&& body) {
   using Bits = std::integer_sequence<uint32_t, TUTTI_BAND, TUTTI_BOR, TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR>;
   using Places = std::integer_sequence<uint32_t, TUTTI_MINLOC, TUTTI_MAXLOC>;
   with_type(pattern.dtype, [&]<typename T>(T) {
+    if constexpr (has_exact_sum<T>)
+      if (pattern.rounds) return body(ExactSource<T>(pattern), T{});
     with_one_of<T>(Moves{}, pattern, body);
     if constexpr (is_complex<T>) with_one_of<T>(Sums{}, pattern, body);
     if constexpr (is_pair<T>) with_one_of<T>(Places{}, pattern, body);

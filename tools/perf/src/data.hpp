@@ -3,14 +3,16 @@
 // Inputs and expected results. An input is a function of (seed, rank, index) and differs between any two ranks and
 // indices as far as the type allows. For reductions the values are such that every partial result, in any order and
 // grouping, is exactly representable: results are then compared bit for bit. The one exception is the average of
-// floating types, where 2 units in the last place are allowed for the division.
+// floating types, where 2 units in the last place are allowed for the division. With Pattern::rounds inputs are such
+// that sums round, and the result is the exact one, rounded once.
 //
 //   moves                 random bits, NaN patterns included
 //   integers              random bits: wrapping arithmetic has one result in any order (products of odd values, which
 //                         do not sink to zero)
 //   floating sum, avg     integers so small that their sum cannot exceed 2^digits, times a power of two that all ranks
-//   share floating prod         powers of two whose exponents cannot leave the range; one rank per index has a full
-//   mantissa floating min, max     random mantissas and signs, moderate exponents
+//                         share
+//   floating prod         powers of two whose exponents cannot leave the range; one rank per index has a full mantissa
+//   floating min, max     random mantissas and signs, moderate exponents
 #pragma once
 
 #include <cstdint>
@@ -23,6 +25,7 @@ struct Pattern {
   uint32_t dtype = 0;  // TUTTI_FLOAT32 ...
   uint32_t op = 0;     // TUTTI_SUM ...; 0: the collective only moves data
   uint32_t nranks = 1;
+  bool rounds = false;  // sums and averages of 16-, 32- and 64-bit numbers: the exact result is rounded once
 };
 
 // The result of a check: the number of wrong elements, and the first of them.

@@ -146,7 +146,8 @@ Side Measurer::measure_side(const Case& what, Call call, bool in_place) {
 
 uint64_t Measurer::check_once(const Case& what, const Call& call, bool in_place, const char* when) {
   const Collective& collective = *what.collective;
-  const Pattern pattern{++seed_, call.dtype, call.op, call.nranks};
+  const bool rounds = collective.reduces && call_options_.order == TUTTI_ORDER_EXACT;
+  const Pattern pattern{++seed_, call.dtype, call.op, call.nranks, rounds};
   const BlockLayout layout = layout_of(collective, call);
   const uint64_t in_count = layout.total(call.rank, true), out_count = layout.total(call.rank, false);
   const uint64_t size = element_bytes(call.dtype);

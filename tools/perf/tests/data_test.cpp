@@ -113,6 +113,34 @@ TEST(Data, EveryOrderOfReductionGivesTheExpectedBits) {
         });
 }
 
+// Doubles hold the sums of narrower numbers without rounding.
+template <typename T>
+void expect_exact_sums(uint32_t dtype) {
+  constexpr uint32_t nranks = 5, count = 200;
+  const Pattern pattern{3, dtype, TUTTI_SUM, nranks, true};
+  std::vector<double> sums(count);
+  std::vector<T> one(count), exact(count), folded(count, T{});
+  for (uint32_t rank = 0; rank < nranks; ++rank) {
+    fill_input(pattern, rank, 0, count, one.data());
+    for (uint32_t i = 0; i < count; ++i) {
+      sums[i] += FloatTraits<T>::value(one[i]);
+      folded[i] = FloatTraits<T>::from(FloatTraits<T>::value(folded[i]) + FloatTraits<T>::value(one[i]));
+    }
+  }
+  for (uint32_t i = 0; i < count; ++i) exact[i] = FloatTraits<T>::from(sums[i]);
+  Mistakes mistakes;
+  check_reduced(pattern, nranks, 0, count, exact.data(), 0, &mistakes);
+  EXPECT_EQ(mistakes.count, 0u) << mistakes.first_index << ": expected " << mistakes.expected << ", got "
+                                << mistakes.got;
+  check_reduced(pattern, nranks, 0, count, folded.data(), 0, &mistakes);
+  EXPECT_GT(mistakes.count, count / 10) << "sums that are rounded at each step are told apart";
+}
+TEST(Data, ExactSumsAreRoundedOnce) {
+  expect_exact_sums<float>(TUTTI_FLOAT32);
+  expect_exact_sums<Half>(TUTTI_FLOAT16);
+  expect_exact_sums<Bfloat16>(TUTTI_BFLOAT16);
+}
+
 // The prefix of a scan: the reduction of a smaller job's ranks, with the inputs of the whole.
 TEST(Data, ReducesTheFirstRanks) {
   const Pattern pattern{3, TUTTI_INT64, TUTTI_AVG, 4};

@@ -68,8 +68,9 @@ typedef struct tutti_gradients_config {
   uint32_t order;         /* TUTTI_ORDER_*, in which the contributions to a bucket are summed; with a wire format, which
                              rounds them before, only TUTTI_ORDER_DEFAULT */
   uint32_t reserved;      /* 0 */
-  const char* algorithms; /* those that may carry out the buckets' all_reduce, as in tutti_options; with
-                             TUTTI_WIRE_PLAIN only. NULL: the communicator's. Copied */
+  const char* algorithms; /* those that may carry out the buckets' all_reduce, as in tutti_options; with feedback, their
+                             reduce_scatter and all_gather. With a wire format those that sum must reduce all
+                             contributions at once, as flat does. NULL: the communicator's. Copied */
 } tutti_gradients_config;
 
 /* One tensor. An array has no struct_size: reserved room that must be 0. */

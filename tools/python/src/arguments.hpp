@@ -7,13 +7,14 @@
 #include <tutti/schedule.h>
 #include <tutti/tutti.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "data.hpp"
+#include "names.hpp"
 #include "number.hpp"
 #include "operators.hpp"
 #include "state.hpp"
@@ -25,17 +26,9 @@ using Counts = std::vector<Number>;
 // The options of one call, as keywords.
 struct CallOptions {
   uintptr_t stream = 0;
-  std::optional<std::string> algorithms = {}, order = {};
+  std::optional<std::string> algorithms = {}, order = {}, wire = {};
   Number tag = {};  // none where it is no object
 };
-
-inline uint32_t order_of(const char* call, const std::string& name) {
-  constexpr const char* names[] = {"free", "canonical", "exact"};
-  const auto* const found = std::ranges::find(names, name);
-  if (found != std::end(names)) return TUTTI_ORDER_FREE + static_cast<uint32_t>(found - names);
-  throw pybind11::value_error(std::string(call) + ": order is \"" + name +
-                        "\": expected \"free\", \"canonical\", \"exact\", or None for the communicator's");
-}
 
 // The arguments of one call. The options live as long.
 class Arguments {
@@ -47,7 +40,9 @@ class Arguments {
     options_.flags = Face::flags;
     options_.stream = reinterpret_cast<void*>(options.stream);
     if (options.algorithms) options_.algorithms = options.algorithms->c_str();
-    if (options.order) options_.order = order_of(call, *options.order);
+    if (options.order) options_.order = value_of(call, "order", *options.order, orders, "None for the communicator's");
+    if (options.wire)
+      options_.wire = value_of(call, "wire", *options.wire, std::span(wires).subspan(1), "None for float32 as it is");
     if (options.tag.given) options_.tag = options.tag.value(call, "tag");
     rank_ = tutti_comm_rank(face.state->handle());
   }

@@ -15,17 +15,7 @@ namespace {
 namespace py = pybind11;
 using namespace py::literals;
 
-using Names = std::initializer_list<std::pair<const char*, uint32_t>>;
-
-// The value of a setting that has names.
-uint32_t value_of(const char* setting, const std::string& given, Names names) {
-  std::string known;
-  for (const auto& [name, value] : names) {
-    if (given == name) return value;
-    known += std::string(known.empty() ? "\"" : ", \"") + name + "\"";
-  }
-  throw py::value_error(std::string("gradients: ") + setting + " is \"" + given + "\": expected " + known);
-}
+constexpr Name ops[] = {{"avg", TUTTI_AVG}, {"sum", TUTTI_SUM}};
 
 // Lets other threads of the interpreter go on for a moment.
 void let_others_go_on() {
@@ -81,16 +71,9 @@ Gradients::Gradients(const Calls& communicator, const py::object& tensors, const
                  (on_device_ ? uint32_t{TUTTI_GRADIENTS_DEVICE} : 0);
   config.bucket_bytes = settings.bucket_bytes.value("gradients", "bucket_bytes");
   config.first_bucket_bytes = settings.first_bucket_bytes.value("gradients", "first_bucket_bytes");
-  config.op = value_of("op", settings.op, {{"avg", TUTTI_AVG}, {"sum", TUTTI_SUM}});
-  config.wire = value_of("wire", settings.wire,
-                         {{"plain", TUTTI_WIRE_PLAIN},
-                          {"float16", TUTTI_WIRE_FLOAT16},
-                          {"bfloat16", TUTTI_WIRE_BFLOAT16},
-                          {"float8", TUTTI_WIRE_FLOAT8}});
-  if (settings.order)
-    config.order =
-        value_of("order", *settings.order,
-                 {{"free", TUTTI_ORDER_FREE}, {"canonical", TUTTI_ORDER_CANONICAL}, {"exact", TUTTI_ORDER_EXACT}});
+  config.op = value_of("gradients", "op", settings.op, ops);
+  config.wire = value_of("gradients", "wire", settings.wire, wires);
+  if (settings.order) config.order = value_of("gradients", "order", *settings.order, orders);
   config.algorithms = settings.algorithms ? settings.algorithms->c_str() : nullptr;
   config.timeout_ns = nanoseconds("gradients: timeout", settings.timeout);
   config.stream = reinterpret_cast<void*>(stream_);

@@ -22,6 +22,15 @@ constexpr const char* options = R"(
 communicator. `tag`: a whole number by which reports, hang verdicts and traces name the call. Both are
 equal on all ranks.)";
 
+// For those that may travel in a wire format.
+constexpr const char* wire_of_copies = R"(
+`wire`: "float16", "bfloat16" or "float8", in which float32 travels in host memory; None: as it is.
+Each number is rounded once, on all ranks. Equal on all ranks.)";
+constexpr const char* wire_of_reductions = R"(
+`wire`: "float16", "bfloat16" or "float8", in which float32 travels in host memory; None: as it is.
+For sum and avg in the free order, and min and max but of float8: contributions are rounded once, and
+a result that travels. Equal on all ranks.)";
+
 // For a call that only moves elements.
 inline std::string moves(const char* own) {
   return std::string(own) + R"(
@@ -45,7 +54,7 @@ float16, bfloat16, float32, float64, float8, complex64, complex128, or pairs of 
 }
 
 constexpr const char* broadcast =
-    R"(Gives every rank the elements of `data` at rank `root`. Only the root's may be read-only.)";
+    R"(Gives every rank the elements of `data` at rank `root`. Only the root's may be read-only, without `wire`.)";
 constexpr const char* gather =
     R"(Puts `data` of all ranks, n elements each, in order of rank into `out` of rank `root`: nranks * n
 elements. Other ranks need no `out`.)";

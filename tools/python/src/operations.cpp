@@ -73,37 +73,49 @@ auto collective(const Face& face, const Arguments& arguments, Data in, Data out,
   return face.run(arguments.call(), run, {std::move(in), std::move(out)});
 }
 
-// Adds a method of a collective: its own arguments, then the options as keywords. Those of reductions have an order.
-template <typename Face, typename Class, typename Body, typename Result, typename... Given, typename... Named>
+// An option that not every collective has: its place in CallOptions.
+template <std::optional<std::string> CallOptions::*place>
+struct Option {
+  using Type = std::optional<std::string>;
+  static constexpr const char* name = place == &CallOptions::order ? "order" : "wire";
+};
+
+// Adds a method of a collective: its own arguments, then the options as keywords, those of `places` among them.
+template <typename Face, auto... places, typename Class, typename Body, typename Result, typename... Given,
+          typename... Named>
 void add_as(Class& face, const char* name, const Body& body,
-            Result (Body::*)(const Face&, const CallOptions&, Given...) const, bool reduces, const std::string& text,
+            Result (Body::*)(const Face&, const CallOptions&, Given...) const, const std::string& text,
             const Named&... named) {
   using namespace py::literals;
-  using Text = std::optional<std::string>;
-  if (reduces)
-    face.def(
-        name,
-        [body](const Face& f, Given... given, uintptr_t stream, const Text& algorithms, const Text& order,
-               const Number& tag) {
-          return body(f, {stream, algorithms, order, tag}, std::forward<Given>(given)...);
-        },
-        named..., py::kw_only(), "stream"_a = 0, "algorithms"_a = py::none(), "order"_a = py::none(), "tag"_a = 0,
-        text.c_str());
-  else
-    face.def(
-        name,
-        [body](const Face& f, Given... given, uintptr_t stream, const Text& algorithms, const Number& tag) {
-          return body(f, {stream, algorithms, {}, tag}, std::forward<Given>(given)...);
-        },
-        named..., py::kw_only(), "stream"_a = 0, "algorithms"_a = py::none(), "tag"_a = 0, text.c_str());
+  face.def(
+      name,
+      [body](const Face& f, Given... given, uintptr_t stream, const std::optional<std::string>& algorithms,
+             const typename Option<places>::Type&... texts, const Number& tag) {
+        CallOptions options{stream, algorithms, {}, {}, tag};
+        ((options.*places = texts), ...);
+        return body(f, options, std::forward<Given>(given)...);
+      },
+      named..., py::kw_only(), "stream"_a = 0, "algorithms"_a = py::none(),
+      (py::arg(Option<places>::name) = py::none())..., "tag"_a = 0, text.c_str());
 }
 template <typename Face, typename Class, typename Body, typename... Named>
 void add_reduction(Class& face, const char* name, const char* text, const Body& body, const Named&... named) {
-  add_as<Face>(face, name, body, &Body::operator(), true, help::reduces(text), named...);
+  add_as<Face, &CallOptions::order, &CallOptions::wire>(face, name, body, &Body::operator(),
+                                                        help::reduces(text) + help::wire_of_reductions, named...);
+}
+template <typename Face, typename Class, typename Body, typename... Named>
+void add_scan(Class& face, const char* name, const char* text, const Body& body, const Named&... named) {
+  add_as<Face, &CallOptions::order>(face, name, body, &Body::operator(), help::reduces(text), named...);
 }
 template <typename Face, typename Class, typename Body, typename... Named>
 void add_copy(Class& face, const char* name, const std::string& text, const Body& body, const Named&... named) {
-  add_as<Face>(face, name, body, &Body::operator(), false, text, named...);
+  add_as<Face>(face, name, body, &Body::operator(), text, named...);
+}
+// A copy that may travel in a wire format.
+template <typename Face, typename Class, typename Body, typename... Named>
+void add_rounding_copy(Class& face, const char* name, const char* text, const Body& body, const Named&... named) {
+  add_as<Face, &CallOptions::wire>(face, name, body, &Body::operator(), help::copies(text) + help::wire_of_copies,
+                                   named...);
 }
 
 template <typename Face, typename Class>
@@ -147,7 +159,7 @@ void add_reductions(Class& face) {
   };
   for (const Scan& scan :
        {Scan{"scan", tutti_scan, help::scan}, Scan{"exclusive_scan", tutti_exclusive_scan, help::exclusive_scan}})
-    add_reduction<Face>(
+    add_scan<Face>(
         face, scan.name, scan.help,
         [scan](const Face& f, const CallOptions& o, py::object data, py::object out, const py::object& op) {
           const Arguments a(f, scan.name, o);
@@ -162,12 +174,12 @@ void add_reductions(Class& face) {
 template <typename Face, typename Class>
 void add_copies(Class& face) {
   using namespace py::literals;
-  add_copy<Face>(
-      face, "broadcast", help::copies(help::broadcast),
+  add_rounding_copy<Face>(
+      face, "broadcast", help::broadcast,
       [](const Face& f, const CallOptions& o, py::object data, const Number& of) {
         const Arguments a(f, "broadcast", o);
         const uint32_t root = a.rank("root", of);
-        const Data all = a.take(data, "data", !a.is(root));
+        const Data all = a.take(data, "data", !a.is(root) || o.wire);  // in a wire format the root rounds its own
         return collective(f, a, all, all, all.count(), tutti_broadcast, root);
       },
       "data"_a, "root"_a = 0);
@@ -181,8 +193,8 @@ void add_copies(Class& face) {
         return collective(f, a, in, to, in.count(), tutti_gather, root);
       },
       "data"_a, "out"_a = py::none(), "root"_a = 0);
-  add_copy<Face>(
-      face, "all_gather", help::copies(help::all_gather),
+  add_rounding_copy<Face>(
+      face, "all_gather", help::all_gather,
       [](const Face& f, const CallOptions& o, py::object data, py::object out) {
         const Arguments a(f, "all_gather", o);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
@@ -221,8 +233,8 @@ void add_copies(Class& face) {
 template <typename Face, typename Class>
 void add_unequal_to_all(Class& face) {
   using namespace py::literals;
-  add_copy<Face>(
-      face, "all_gather_v", help::copies(help::all_gather_v),
+  add_rounding_copy<Face>(
+      face, "all_gather_v", help::all_gather_v,
       [](const Face& f, const CallOptions& o, py::object data, py::object out, const Counts& counts,
          const std::optional<Counts>& begins) {
         const Arguments a(f, "all_gather_v", o);

@@ -13,6 +13,7 @@ from tutti import _core
 
 FACES = (tutti.Calls, tutti.Start, tutti.Persistent)
 REDUCTIONS = {"reduce", "all_reduce", "reduce_scatter", "reduce_scatter_v", "scan", "exclusive_scan"}
+WIRED = {"broadcast", "all_gather", "all_gather_v", "reduce", "all_reduce", "reduce_scatter", "reduce_scatter_v"}
 
 
 def things():
@@ -47,6 +48,7 @@ class Help(unittest.TestCase):
                     self.assertIn("C-contiguous", text)
                     self.assertRegex(text, "(?s)Raises TypeError or ValueError.*Mismatch, Timeout, PeerFailed or Aborted")
                     self.assertEqual("`op`: \"sum\"" in text, name in REDUCTIONS)
+                    self.assertEqual("`wire`: \"float16\"" in text, name in WIRED)
                     self.assertEqual("are of any type that is no reference" in text, name not in REDUCTIONS)
 
     def test_the_operators_that_it_names_are_those_that_there_are(self):

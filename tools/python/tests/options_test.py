@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of one call: algorithms, order and tag, of every collective and every face."""
+"""The options of one call: algorithms, order, wire and tag, of every collective and every face."""
 
 import array
 import unittest
@@ -28,6 +28,8 @@ COLLECTIVES = {
 }
 REDUCTIONS = {"reduce", "all_reduce", "reduce_scatter", "reduce_scatter_v", "scan", "exclusive_scan"}
 
+WIRED = {"broadcast", "all_gather", "all_gather_v", "reduce", "all_reduce", "reduce_scatter", "reduce_scatter_v"}
+
 
 def served(comm, collective):
     return {row["algorithm"]: row["calls"] for row in comm.services() if row["collective"] == collective and row["calls"]}
@@ -51,6 +53,10 @@ class Options(unittest.TestCase):
                             run(face, name, order="canonical", tag=2**64 - 1)
                         else:
                             self.assertRaises(TypeError, run, face, name, order="canonical")
+                        if name in WIRED:
+                            run(face, name, wire="float8", tag=7)
+                        else:
+                            self.assertRaises(TypeError, run, face, name, wire="float8")
                 self.assertNotIn("tree", served(comm, name))
 
         tutti.run_threads(RANKS, rank)
@@ -71,6 +77,47 @@ class Options(unittest.TestCase):
 
         tutti.run_threads(RANKS, rank)
 
+    def test_numbers_travel_in_the_wire_format(self):
+        """A number that float16 has, and one that it rounds down to 1; bfloat16 rounds both."""
+        exact, rounded = 1 + 2**-9, 1 + 2**-12
+
+        def rank(comm):
+            for wire, results in ((None, (exact, rounded)), ("float16", (exact, 1)), ("bfloat16", (1, 1))):
+                for calls in (comm, comm.start):
+                    def run(name, *arguments):
+                        request = getattr(calls, name)(*arguments, wire=wire)
+                        if request:
+                            request.wait()
+
+                    with self.subTest(wire=wire):
+                        data = array.array("f", [exact, rounded])
+                        run("broadcast", data)
+                        self.assertEqual(tuple(data), results)
+                        for name, more in (("all_gather", ()), ("all_gather_v", ([2, 2],))):
+                            out = array.array("f", [0] * 4)
+                            run(name, array.array("f", [exact, rounded]), out, *more)
+                            self.assertEqual(tuple(out), results * 2)
+                        data = array.array("f", [exact, rounded])
+                        run("all_reduce", data)
+                        self.assertEqual(tuple(data), tuple(2 * one for one in results))
+                        out = array.array("f", [0, 0])
+                        run("reduce", array.array("f", [exact, rounded]), out, 1, "max")
+                        self.assertEqual(tuple(out), results if comm.rank == 1 else (0, 0))
+                        for name, more in (("reduce_scatter", ()), ("reduce_scatter_v", ([2, 2],))):
+                            out = array.array("f", [0, 0])
+                            run(name, array.array("f", [exact, rounded] * 2), out, *more)
+                            self.assertEqual(tuple(out), tuple(2 * one for one in results))
+
+        tutti.run_threads(RANKS, rank)
+
+    def test_a_root_rounds_its_own_numbers(self):
+        def rank(comm):
+            data = memoryview(array.array("f", [1])).toreadonly()
+            self.assertRaisesRegex(ValueError, "broadcast: data.*read-only", comm.broadcast, data, comm.rank, wire="float16")
+            comm.broadcast(data if comm.rank == 0 else array.array("f", [0]))
+
+        tutti.run_threads(RANKS, rank)
+
     def test_wrong_ones_are_refused(self):
         def rank(comm):
             def call(**options):
@@ -83,11 +130,19 @@ class Options(unittest.TestCase):
                     ({"algorithms": 3}, TypeError, "algorithms"),
                     ({"order": "any"}, ValueError, 'all_reduce: order is "any": expected "free", "canonical", "exact"'),
                     ({"order": "canonical", "algorithms": "ring"}, tutti.NotSupported, "canonical order"),
+                    ({"wire": "float7"}, ValueError,
+                     'all_reduce: wire is "float7": expected "float16", "bfloat16", "float8", or None for float32 as it is'),
+                    ({"wire": "plain"}, ValueError, 'all_reduce: wire is "plain"'),
+                    ({"wire": 1}, TypeError, "wire"),
+                    ({"wire": "float16", "op": "prod"}, tutti.InvalidArgument, "options.wire is float16, but the error of prod"),
+                    ({"wire": "float16", "order": "exact"}, tutti.InvalidArgument, "the order of the sum is exact"),
                     ({"tag": -1}, tutti.InvalidArgument, "all_reduce: tag is -1"),
                     ({"tag": 2**64}, tutti.InvalidArgument, "all_reduce: tag is 18446744073709551616"),
                     ({"tag": "step 7"}, TypeError, "all_reduce: tag is 'step 7'")):
                 with self.subTest(options=options):
                     self.assertRaisesRegex(error, words, call, **options)
+            with self.assertRaisesRegex(tutti.InvalidArgument, "wire formats are for float32: int32 travels as it is"):
+                comm.broadcast(array.array("i", [1]), wire="float16")
             call()
 
         tutti.run_threads(RANKS, rank)
@@ -101,7 +156,8 @@ class Options(unittest.TestCase):
 
         for options, words in (([{"tag": 7}, {"tag": 8}], "all_reduce(1 x float32, sum, tag 8)"),
                                ([{"algorithms": "ring"}, {}], "with other algorithms"),
-                               ([{"order": "canonical"}, {}], "canonical order")):
+                               ([{"order": "canonical"}, {}], "canonical order"),
+                               ([{"wire": "float16"}, {}], "float16")):
             with self.subTest(options=options):
                 for text in tutti.run_threads(RANKS, rank, options):
                     self.assertIn(words, text)

@@ -56,9 +56,13 @@ def operators(comm: tutti.Communicator) -> None:
 def options(comm: tutti.Communicator) -> None:
     data = numpy.zeros(2)
     comm.all_reduce(data, algorithms="ring", order="exact", tag=7)
+    comm.all_reduce(data, wire="bfloat16")
+    comm.start.broadcast(data, wire="float8").wait()
     comm.start.barrier(algorithms="^ring", tag=numpy.int64(7)).wait()
     comm.all_reduce(data, order="any")  # type: ignore[arg-type]
     comm.broadcast(data, order="exact")  # type: ignore[call-arg]
+    comm.all_reduce(data, wire="float7")  # type: ignore[arg-type]
+    comm.scan(data, wire="float16")  # type: ignore[call-arg]
 
 
 def requests(comm: tutti.Communicator) -> bool:

@@ -25,6 +25,20 @@ bool reduces(c10d::OpType type) {
   }
 }
 
+// Does Tutti's call of this type have wire formats?
+bool rounds(c10d::OpType type) {
+  switch (type) {
+    case c10d::OpType::BROADCAST:
+    case c10d::OpType::ALLGATHER:
+    case c10d::OpType::_ALLGATHER_BASE:
+    case c10d::OpType::ALLGATHER_COALESCED:
+    case c10d::OpType::_ALLREDUCE_SPARSE:  // gathers the values
+      return true;
+    default:
+      return reduces(type);
+  }
+}
+
 }  // namespace
 
 // Torch takes information away only in the order in which it came, whatever its kind. So a block that ends while a
@@ -60,11 +74,12 @@ std::shared_ptr<const CallOptions> CallOptions::now() {
 }
 
 void CallOptions::enter(const std::optional<std::string>& algorithms, std::optional<uint32_t> order,
-                        std::optional<uint64_t> tag) {
+                        std::optional<uint32_t> wire, std::optional<uint64_t> tag) {
   const auto outer = now();
   const auto options = outer ? std::make_shared<CallOptions>(*outer) : std::make_shared<CallOptions>();
   if (algorithms) options->algorithms_ = *algorithms;
   if (order) options->order_ = *order;
+  if (wire) options->wire_ = *wire;
   if (tag) options->tag_ = *tag;
   Block::push(options);
 }
@@ -84,6 +99,10 @@ void CallOptions::fill(c10d::OpType type, tutti_options& options) const {
   if (!algorithms_.empty()) options.algorithms = algorithms_.c_str();
   if (reduces(type)) options.order = order_;
   options.tag = tag_;
+}
+
+uint32_t CallOptions::wire(c10d::OpType type, at::ScalarType elements) const {
+  return rounds(type) && elements == at::kFloat ? wire_ : uint32_t{TUTTI_WIRE_PLAIN};
 }
 
 }  // namespace tutti::torch

@@ -4,6 +4,7 @@
 // torch's: a backward pass that the block begins has them in autograd's threads, too.
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <tutti/tutti.h>
 
 #include <cstdint>
@@ -21,17 +22,20 @@ class CallOptions {
   static std::shared_ptr<const CallOptions> now();
   // A block begins. What it does not give the block around it has given.
   static void enter(const std::optional<std::string>& algorithms, std::optional<uint32_t> order,
-                    std::optional<uint64_t> tag);
+                    std::optional<uint32_t> wire, std::optional<uint64_t> tag);
   // The block that began last ends. Nothing where there is none.
   static void leave();
 
   // Fills in the options of a call of this type, which they outlive. Messages take none; the order is for reductions.
   void fill(c10d::OpType type, tutti_options& options) const;
+  // The wire format of a call of this type with such elements. Calls that have none are plain: what a block calls has
+  // other types, too, as the counts that DDP exchanges.
+  uint32_t wire(c10d::OpType type, at::ScalarType elements) const;
 
  private:
   class Block;
   std::string algorithms_;
-  uint32_t order_ = TUTTI_ORDER_DEFAULT;
+  uint32_t order_ = TUTTI_ORDER_DEFAULT, wire_ = TUTTI_WIRE_PLAIN;
   uint64_t tag_ = 0;
 };
 

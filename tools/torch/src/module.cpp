@@ -60,7 +60,8 @@ PYBIND11_MODULE(TUTTI_TORCH_MODULE, module) {
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(group, "Options")
       .def("__deepcopy__", [](const Options& own, const py::object&) { return c10::make_intrusive<Options>(own); });
   module.def("_flight_recordings", &tutti::torch::flight_recordings, py::arg("stacks"));
-  module.def("_enter_call", &tutti::torch::CallOptions::enter, py::arg("algorithms"), py::arg("order"), py::arg("tag"));
+  module.def("_enter_call", &tutti::torch::CallOptions::enter, py::arg("algorithms"), py::arg("order"), py::arg("wire"),
+             py::arg("tag"));
   module.def("_leave_call", &tutti::torch::CallOptions::leave);
   module.def("_close_all", &tutti::torch::close_all, Free(), py::arg("reason"));
 }

@@ -138,6 +138,7 @@ class ProcessGroup::Launched final : public Operation {
 
  private:
   tutti_status start(tutti_comm* comm, tutti_request** request) override;
+  tutti_status begin(const Call& call, tutti_comm* comm, tutti_request** request);
   void finish() override {
     for (const Call& call : calls_) call.out.give_back();
     if (last_) last_();
@@ -155,11 +156,17 @@ class ProcessGroup::Launched final : public Operation {
   tutti_options options_;
 };
 
+// The calls of an operation may have elements of several types, each with a wire format or none.
+tutti_status ProcessGroup::Launched::begin(const Call& call, tutti_comm* comm, tutti_request** request) {
+  if (chosen_) options_.wire = chosen_->wire(call.type, call.in.type());
+  return start_(call, comm, request, &options_);
+}
+
 tutti_status ProcessGroup::Launched::start(tutti_comm* comm, tutti_request** request) {
-  if (calls_.size() == 1) return start_(calls_.front(), comm, request, &options_);
+  if (calls_.size() == 1) return begin(calls_.front(), comm, request);
   if (const tutti_status status = tutti_group_begin(comm); status < 0) return status;
   for (const Call& call : calls_)
-    if (const tutti_status status = start_(call, comm, nullptr, &options_); status < 0) {
+    if (const tutti_status status = begin(call, comm, nullptr); status < 0) {
       tutti_group_cancel(comm);  // the communicator keeps the call's text
       return status;
     }
@@ -277,7 +284,12 @@ WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   only(name, tensors);
   const uint32_t root = check_root(name, options.rootRank, options.rootTensor);
   const bool is_root = options.rootRank == getRank();
-  const Buffer data(name, tensors, is_root ? Buffer::Use::read : Buffer::Use::write);
+  const auto chosen = CallOptions::now();
+  const bool rounds = chosen && tensors[0].defined() &&
+                      chosen->wire(c10d::OpType::BROADCAST, tensors[0].scalar_type()) != TUTTI_WIRE_PLAIN;
+  // In a wire format the root gets what the others get.
+  const auto of_root = rounds ? Buffer::Use::change : Buffer::Use::read;
+  const Buffer data(name, tensors, is_root ? of_root : Buffer::Use::write);
   return launch({name, c10d::OpType::BROADCAST, data, data, options.timeout},
                 [root](const Call& call, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
                   return tutti_broadcast(comm, call.in.data(), call.out.data(), call.in.elements() * call.in.scale(),

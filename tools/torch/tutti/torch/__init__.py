@@ -88,25 +88,37 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
 
 
 _orders = {"free": 1, "canonical": 2, "exact": 3}
+_wires = {"plain": 0, "float16": 1, "bfloat16": 2, "float8": 3}
+
+
+def _value_of(setting, given, names):
+    if given is None:
+        return None
+    if given not in names:
+        raise ValueError(f"tutti.torch.call: {setting} is {given!r}, expected one of {', '.join(map(repr, names))} or None")
+    return names[given]
 
 
 @contextlib.contextmanager
-def call(*, algorithms=None, order=None, tag=None):
+def call(*, algorithms=None, order=None, wire=None, tag=None):
     """Options of the collectives that a block calls, and that backward passes begun in it call:
 
-        with tutti.torch.call(order="exact", tag=step):
+        with tutti.torch.call(wire="bfloat16", tag=step):
             loss.backward()                            # DDP's all-reduces, too
 
     `algorithms`: those that may carry them out, as "ring", "flat,direct" or "^ring". `order`: of reductions, "free",
-    "canonical" or "exact", as TUTTI_ORDER. `tag`: a whole number by which reports, hang verdicts and traces name the
-    calls. None: as in the block around it, or else the group's. Equal on all ranks. Sends and receives take none."""
-    if order is not None and order not in _orders:
-        raise ValueError(f"tutti.torch.call: order is {order!r}, expected one of {', '.join(map(repr, _orders))} or None")
+    "canonical" or "exact", as TUTTI_ORDER. `wire`: "float16", "bfloat16" or "float8", in which float32 tensors of
+    reductions, all_gathers and broadcasts travel, or "plain"; every number is rounded, also a broadcast's at its root.
+    Other calls and types, as DDP's counts, barriers or all_to_all, travel as they are. A float32 call that cannot have
+    the format is an error: of a product, on a device, or in an order that is not free. `tag`: a whole number by which
+    reports, hang verdicts and traces name the calls. None: as in the block around it, or else the group's. Equal on all
+    ranks. Sends and receives take none."""
+    order, wire = _value_of("order", order, _orders), _value_of("wire", wire, _wires)
     if tag is not None:
         tag = operator.index(tag)
         if not 0 <= tag < 2**64:
             raise ValueError(f"tutti.torch.call: tag is {tag}, expected a whole number from 0 to 2**64 - 1")
-    _core._enter_call(algorithms, _orders.get(order), tag)
+    _core._enter_call(algorithms, order, wire, tag)
     try:
         yield
     finally:

@@ -47,8 +47,13 @@ void keep_losses(uint32_t wire, std::span<float> numbers) {
 
 }  // namespace
 
-Bucket::Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent)
-    : wiring_(wiring), count_(extent.count), dtype_(extent.dtype), missing_(extent.tensors.size()) {
+Bucket::Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent, uint64_t tag)
+    : wiring_(wiring),
+      options_(wiring.options),
+      count_(extent.count),
+      dtype_(extent.dtype),
+      missing_(extent.tensors.size()) {
+  options_.tag = tag;
   for (const size_t number : extent.tensors) parts_.push_back({tensors[number].first, tensors[number].count});
   if (!wiring.feedback || count_ == 0) return;
   const size_t each = (count_ + wiring.nranks - 1) / wiring.nranks;
@@ -106,7 +111,7 @@ void Bucket::reduce() {
     where = values_->data();
   }
   begin(wiring_.exchange, [&](tutti_comm* comm, tutti_request** request) {
-    return tutti_all_reduce(comm, where, where, count_, dtype_, wiring_.op, &wiring_.options, request);
+    return tutti_all_reduce(comm, where, where, count_, dtype_, wiring_.op, &options_, request);
   });
 }
 
@@ -127,17 +132,17 @@ void Bucket::pack() {
 void Bucket::reduce_with_feedback() {
   pack();
   begin(wiring_.exchange, [&](tutti_comm* comm, tutti_request** request) {
-    return tutti_reduce_scatter(comm, numbers().data(), own_shard().data(), shard_, dtype_, wiring_.op,
-                                &wiring_.options, request);
+    return tutti_reduce_scatter(comm, numbers().data(), own_shard().data(), shard_, dtype_, wiring_.op, &options_,
+                                request);
   });
 }
 
 // The sums of this rank's shard are there.
 void Bucket::gather() {
-  keep_losses(wiring_.options.wire, numbers());
+  keep_losses(options_.wire, numbers());
   add(lost_, own_shard());
   begin(wiring_.gather, [&](tutti_comm* comm, tutti_request** request) {
-    return tutti_all_gather(comm, lost_.data(), results_.data(), shard_, dtype_, &wiring_.options, request);
+    return tutti_all_gather(comm, lost_.data(), results_.data(), shard_, dtype_, &options_, request);
   });
 }
 

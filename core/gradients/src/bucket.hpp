@@ -46,7 +46,8 @@ struct Part {
 
 class Bucket {
  public:
-  Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent);
+  // Its calls have the tag `tag`.
+  Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent, uint64_t tag);
 
   // Where tensor `place` of the bucket is in this step; nullptr: nowhere, and it contributes zeros. The bucket is full
   // once it knows all.
@@ -84,6 +85,7 @@ class Bucket {
   void begin(tutti_comm* comm, Call&& call);
 
   const Wiring& wiring_;
+  tutti_options options_;
   uint64_t count_;
   uint32_t dtype_;
   std::vector<Part> parts_;

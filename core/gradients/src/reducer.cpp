@@ -65,7 +65,7 @@ Reducer::Reducer(Communicator exchange, std::optional<Communicator> gather, Decl
 void Reducer::build(std::span<const uint64_t> order) {
   const std::vector<Extent> extents = cut(tensors_, order, limits_);
   buckets_.reserve(extents.size());
-  for (const Extent& extent : extents) buckets_.emplace_back(wiring_, tensors_, extent);
+  for (const Extent& extent : extents) buckets_.emplace_back(wiring_, tensors_, extent, buckets_.size() + 1);
   facts_.buckets = static_cast<uint32_t>(buckets_.size());
 }
 

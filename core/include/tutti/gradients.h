@@ -15,6 +15,9 @@
  * declared order: tensors that are declared in the order of their addresses and lie one after another are reduced where
  * they are, others are copied.
  *
+ * Reports. The calls of a bucket have its number plus 1 as their tag (tutti_options), which reports, hang verdicts and
+ * traces show.
+ *
  * Memory. Create and the first two steps allocate. Later steps allocate nothing, except that a bucket allocates its
  * copy in the first step that needs it.
  *

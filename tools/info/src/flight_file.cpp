@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t largest_file = 1 << 20;
 constexpr uint32_t most_ranks = 1u << 20;
 constexpr uint32_t oldest_version = 3;
-// Of version 3, which has no tags.
+// Of version 3, which has neither tags nor wire formats.
 constexpr uint64_t least_operation_bytes = offsetof(tutti_flight_operation, tag);
 
 template <typename T>
@@ -108,6 +108,7 @@ struct Reading {
       operation.op = o.op;
       operation.root = o.root;
       operation.order = o.order;
+      operation.wire = o.wire;
       operation.algorithms = o.algorithms;
       operation.tag = o.tag;
       operation.begin_ns = clock.ns(o.begin_ticks);
@@ -176,9 +177,22 @@ std::string Operation::text() const {
     text += std::string(", ") + (op < TUTTI_FLIGHT_PREMUL_SUM    ? tutti::op_name(op)
                                  : op == TUTTI_FLIGHT_PREMUL_SUM ? "premul_sum"
                                                                  : "an operator of the application");
-  if (order) text += order == TUTTI_ORDER_EXACT ? ", exact order" : ", canonical order";
+  if (order) text += ", " + order_name() + " order";
+  if (wire) text += ", wire " + wire_name();
   if (tutti::has_root(collective)) text += ", root " + std::to_string(root);
   return text + (tag ? ", " + own_tag : "") + ")";
+}
+
+std::string Operation::order_name() const {
+  constexpr const char* names[] = {"default", "free", "canonical", "exact"};
+  static_assert(TUTTI_ORDER_EXACT + 1 == std::size(names));
+  return order < std::size(names) ? names[order] : std::to_string(order);
+}
+
+std::string Operation::wire_name() const {
+  constexpr const char* names[] = {"plain", "float16", "bfloat16", "float8"};
+  static_assert(TUTTI_WIRE_FLOAT8 + 1 == std::size(names));
+  return wire < std::size(names) ? names[wire] : std::to_string(wire);
 }
 
 std::string Operation::name() const {

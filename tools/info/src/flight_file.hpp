@@ -17,7 +17,7 @@ namespace info {
 struct Operation {
   uint64_t sequence = 0;
   uint64_t count = 0, plan = 0;
-  uint32_t collective = 0, dtype = 0, op = 0, root = 0, order = 0, algorithms = 0;
+  uint32_t collective = 0, dtype = 0, op = 0, root = 0, order = 0, wire = 0, algorithms = 0;
   uint64_t tag = 0;
   double begin_ns = 0, end_ns = 0;
   bool complete = false;
@@ -26,11 +26,13 @@ struct Operation {
 
   bool same_call(const Operation& other) const {
     return count == other.count && collective == other.collective && dtype == other.dtype && op == other.op &&
-           root == other.root && order == other.order && algorithms == other.algorithms && tag == other.tag &&
-           plan == other.plan;
+           root == other.root && order == other.order && wire == other.wire && algorithms == other.algorithms &&
+           tag == other.tag && plan == other.plan;
   }
-  std::string text() const;  // "all_reduce(1000 x float32, sum, tag 7)"
+  std::string text() const;  // "all_reduce(1000 x float32, sum, wire float16, tag 7)"
   std::string name() const;  // "all_reduce #17, tag 7"
+  std::string order_name() const;
+  std::string wire_name() const;
 };
 
 struct LaneWait {

@@ -304,6 +304,8 @@ Json rank_json(const RankView& r, double now_ns) {
   if (const Operation* o = oldest ? oldest : record.last())
     json["last"] = {{"sequence", o->sequence},
                     {"call", o->text()},
+                    {"order", o->order_name()},
+                    {"wire", o->wire_name()},
                     {"tag", o->tag},
                     {"complete", o->complete},
                     {"algorithm", o->algorithm},

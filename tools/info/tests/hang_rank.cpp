@@ -4,6 +4,8 @@
 //
 //   all_reduce reduce barrier   the collective
 //   all_reduce:TAG              ... with a tag
+//   exact:TAG float16:TAG       ... a sum in the exact order, or in that wire format
+//   buckets:N                   a step of two gradient buckets, of which this rank marks the first N and awaits them
 //   receive:PEER                waits for a message that nobody sends
 //   receive_any                 ... from any rank, with any tag
 //   a.WORD b.WORD               the same in one of two duplicates of the communicator
@@ -22,6 +24,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tutti/gradients.hpp>
 #include <tutti/tutti.hpp>
 #include <vector>
 
@@ -33,6 +36,22 @@ namespace hang {
   if (word == "all_reduce") comm.all_reduce<float>(data, data, tutti::Op::max);
   if (word.starts_with("all_reduce:"))
     comm.all_reduce<float>(data, data, tutti::Op::max, {.tag = std::stoull(word.substr(11))});
+  if (word.starts_with("exact:"))
+    comm.all_reduce<float>(data, data, tutti::Op::sum,
+                           {.order = tutti::Order::exact, .tag = std::stoull(word.substr(6))});
+  if (word.starts_with("float16:"))
+    comm.all_reduce<float>(data, data, tutti::Op::sum,
+                           {.wire = tutti::Wire::float16, .tag = std::stoull(word.substr(8))});
+  if (word.starts_with("buckets:")) {
+    const std::vector<tutti_tensor> tensors{tutti::tensor(data.size()), tutti::tensor(data.size())};
+    tutti::Gradients gradients(comm, tensors, {.bucket_bytes = 1, .first_bucket_bytes = 1});
+    std::vector<float> other(data);
+    gradients.ready(0, data);
+    if (word == "buckets:2") gradients.ready(1, other);
+    while (!gradients.test()) {
+    }
+    pause();
+  }
   if (word == "fails") try {
       comm.all_reduce<float>(data, data, tutti::Op::max);
       throw std::logic_error("the all_reduce did not fail");

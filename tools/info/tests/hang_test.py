@@ -158,6 +158,28 @@ with Job(["all_reduce:5 all_reduce:77", "all_reduce:5 idle"]) as job:
     job.expect("records of the version before tags", "missing", [1],
                ["rank 1 has not entered all_reduce #1", "its last was all_reduce #0", "rank 0 waits in all_reduce #1, step"])
 
+with Job(["exact:5 float16:77", "exact:5 idle"]) as job:
+    job.await_ready()
+    job.expect("calls with an order and a wire format", "missing", [1], ["rank 1 has not entered all_reduce #1, tag 77"])
+
+    def check_orders_and_wires(what, texts, facts):
+        text, report = job.info(str(job.records)).stdout, json.loads(job.info("--json", str(job.records)).stdout)
+        lasts = [rank["last"] for rank in report["communicators"][0]["ranks"]]
+        if not all(f"all_reduce(1000 x float32, sum{words})" in text for words in texts) or \
+                [(last["order"], last["wire"], last["tag"]) for last in lasts] != facts:
+            failures.append(f"{what}: {text} {lasts}")
+
+    check_orders_and_wires("the order and wire format of a rank's last calls", [", wire float16, tag 77", ", exact order, tag 5"],
+                           [("default", "float16", 77), ("exact", "plain", 5)])
+    for path in job.records.glob("*.flight"):
+        path.with_name("old" + path.name).write_bytes(of_version_3(path.read_bytes()))
+        path.rename(path.with_suffix(".new"))
+    check_orders_and_wires("... of version 3", ["", ", exact order"], [("default", "plain", 0), ("exact", "plain", 0)])
+
+with Job(["buckets:2", "buckets:1"]) as job:
+    job.await_ready()
+    job.expect("a gradient bucket that a rank does not start", "missing", [1], [", tag 2", "its last was all_reduce", ", tag 1"])
+
 with Job(["all_reduce barrier all_reduce:7", "all_reduce barrier barrier"], TUTTI_TIMEOUT="600") as job:
     job.await_ready()
     job.expect("a call with a tag and another collective", "mismatch", [0, 1],

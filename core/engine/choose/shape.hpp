@@ -34,7 +34,7 @@ struct Shape {
   uint64_t algorithms = 0;  // of the call itself, as Selector::algorithms_of_call numbers them; 0: the communicator's
   uint32_t wire = 0;  // TUTTI_WIRE_*
   uint32_t number_bytes() const { return dtype ? dtype_bytes(dtype) : 1; }
-  // What moves and is reduced: elements of a block, or, in a wire format, their units.
+  // The number of things that move and are reduced: elements of a block, or, in a wire format, their units.
   uint64_t units() const { return wire ? units_of(wire, count) : count; }
   uint32_t element_bytes() const { return wire ? unit_bytes(wire) : number_bytes(); }
   // Codes have memory of their own.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the formulas of textbooks and tutorials say that a step sends: bytes of a rank, on average over the ranks. D is
-// what a collective works on, n the number of ranks in it.
+// The bytes of a step by the formulas of textbooks and tutorials: those that a rank sends, on average over the ranks.
+// D is what a collective works on, n the number of ranks in it.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ struct Formula {
   double bytes = 0;        // what the formula gives
   bool least = true;       // no algorithm sends less; else an estimate
 };
-// Of a collective on so many numbers: of the whole vector, not of a rank's part.
+// The formula of a collective on so many numbers, which are those of the whole vector, not of a rank's part.
 Formula all_reduce_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
 Formula reduce_scatter_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
 Formula all_gather_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
-// Of a rank's numbers, when as many go to each rank: an estimate.
+// An estimate: as many of a rank's numbers go to each rank.
 Formula all_to_all_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);
 // Of messages that all ranks together send.
 Formula messages_of(const std::string& what, size_t numbers, const tutti::Communicator& comm);

@@ -66,7 +66,7 @@ class Router {
     to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(at),
               from.begin() + static_cast<std::ptrdiff_t>(at + size));
   }
-  // What has arrived lies rank by rank, within that expert by expert: body(expert, where it begins, its size).
+  // The samples that came lie rank by rank, within that expert by expert: body(expert, where it begins, its size).
   template <typename Body>
   void each_block(Body&& body) const {
     size_t at = 0;

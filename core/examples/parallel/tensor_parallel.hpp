@@ -37,7 +37,7 @@ class TensorParallel {
     model_.all_reduce(dx, dx, tutti::Op::sum);
     backward(replicated_, below_, std::move(dx));
   }
-  // What both passes of so many samples send.
+  // The bytes that both passes of so many samples send.
   std::vector<training::Formula> formulas(size_t samples) const {
     return {training::all_reduce_of("the logits", samples * divided_[1].outputs, model_),
             training::all_reduce_of("d loss / d input", samples * divided_[0].inputs, model_)};

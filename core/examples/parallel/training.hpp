@@ -38,13 +38,13 @@ struct Way {
   std::function<double(const Batch&)> step;
   // The logits of all samples, on all ranks.
   std::function<Matrix(const Matrix& pixels)> predict;
-  // What a step with batch_size samples should send.
+  // The bytes that a step with batch_size samples should send.
   std::vector<Formula> formulas;
   // The communicators that it works in besides the one that it was made of.
   std::function<std::vector<const tutti::Communicator*>()> parts = {};
   // The bytes that the library has sent for this rank in communicators of its own.
   std::function<uint64_t()> sent = {};
-  // What this rank has to say when the training is over.
+  // A text of this rank for the end of the training.
   std::function<std::string()> report = {};
   // Ranks take parts of a batch and sum their gradients, and sum nothing else: --exact may compare bits.
   bool deals_samples = false;

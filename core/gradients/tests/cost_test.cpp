@@ -5,19 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 #include <tutti/gradients.hpp>
 #include <vector>
 
 #include "first_uses.hpp"
 #include "ranks.hpp"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool countable = false;  // the sanitizer has put its own functions in their place
-#else
-constexpr bool countable = true;
-#endif
+#include "replaced_new.hpp"
 
 namespace {
 
@@ -26,19 +19,9 @@ std::atomic<uint64_t> allocations = 0;
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define REPLACED [[gnu::noinline]]
-REPLACED void* operator new(size_t bytes) {
+void tutti::test::note_allocation() {
   if (counting) ++allocations;
-  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
-  throw std::bad_alloc();
 }
-REPLACED void* operator new[](size_t bytes) { return operator new(bytes); }
-REPLACED void operator delete(void* memory) noexcept { std::free(memory); }
-REPLACED void operator delete[](void* memory) noexcept { std::free(memory); }
-REPLACED void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-REPLACED void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-#endif
 
 namespace tutti::test {
 namespace {

@@ -173,7 +173,7 @@ TEST(Codec, EveryProcessorGivesTheSameBits) {
       }
 }
 
-// What has been decoded is encoded without another loss: error feedback and calls in a row rely on it.
+// Decoded numbers are encoded without another loss: error feedback and calls in a row rely on it.
 TEST(Codec, RoundsDecodedNumbersNoFurther) {
   const std::vector<float> values = any_numbers(4096, 21);
   for (const uint32_t wire : wires) {

@@ -19,6 +19,7 @@
 
 #include "../../tests/harness/rational.hpp"
 #include "kernels/kernel_table.hpp"
+#include "paths.hpp"
 
 namespace tutti::core {
 namespace {
@@ -154,18 +155,6 @@ const Kind kinds[] = {{"any numbers", any_numbers},
                       {"zeros", zeros}};
 
 // ---- Cases.
-
-struct Path {
-  const char* name;
-  const KernelTable* table;
-};
-std::vector<Path> paths() {
-  std::vector<Path> found;
-  for (const auto& [name, path] :
-       {std::pair{"baseline", CpuPath::baseline}, {"avx2", CpuPath::avx2}, {"avx512", CpuPath::avx512}})
-    if (const KernelTable* table = kernel_table(path)) found.push_back({name, table});
-  return found;
-}
 
 // `n` sources of `count` elements, and what is right.
 class Case {

@@ -17,24 +17,13 @@
 #include <vector>
 
 #include "kernels/kernel_table.hpp"
+#include "paths.hpp"
 
 namespace tutti::core {
 namespace {
 
 using Wide = __float128;
 using Bits = uint64_t;  // an element's bit pattern
-
-struct Path {
-  const char* name;
-  const KernelTable* table;
-};
-std::vector<Path> paths() {
-  std::vector<Path> found;
-  for (const auto& [name, path] :
-       {std::pair{"baseline", CpuPath::baseline}, {"avx2", CpuPath::avx2}, {"avx512", CpuPath::avx512}})
-    if (const KernelTable* table = kernel_table(path)) found.push_back({name, table});
-  return found;
-}
 
 uint32_t bytes_of(uint32_t dtype) { return dtype_bytes(dtype); }
 bool is_float(uint32_t dtype) { return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2; }

@@ -17,15 +17,13 @@
 
 #include <atomic>
 #include <cstdarg>
-#include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <new>
 #include <stdexcept>
 #include <string>
 
 #include "real_function.hpp"
+#include "replaced_new.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TUTTI_TEST_CANNOT_COUNT 1  // these have functions of their own in the same place
@@ -59,14 +57,6 @@ class Pause {
   bool was_;
 };
 
-inline void* allocate(size_t bytes, size_t alignment) {
-  if (on) ++cost.allocations;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes ? bytes : 1) != 0)
-    throw std::bad_alloc();
-  return memory;
-}
-
 using Lock = Real<int(pthread_mutex_t*)>;
 inline int lock(Lock& real, pthread_mutex_t* mutex) {
   const int error = (*real)(mutex);
@@ -75,6 +65,10 @@ inline int lock(Lock& real, pthread_mutex_t* mutex) {
 }
 
 }  // namespace counting
+
+inline void note_allocation() {
+  if (counting::on) ++counting::cost.allocations;
+}
 
 // The cost of `call` for this thread.
 template <typename Call>
@@ -145,26 +139,6 @@ inline void load_counted_device(const char* path) {
 }  // namespace tutti::test
 
 #if !TUTTI_TEST_CANNOT_COUNT
-// Not inlined: the compiler would miss that these allocate and free alike.
-#define TUTTI_TEST_REPLACED [[gnu::noinline]]
-TUTTI_TEST_REPLACED void* operator new(size_t bytes) {
-  return tutti::test::counting::allocate(bytes, alignof(std::max_align_t));
-}
-TUTTI_TEST_REPLACED void* operator new[](size_t bytes) { return operator new(bytes); }
-TUTTI_TEST_REPLACED void* operator new(size_t bytes, std::align_val_t to) {
-  return tutti::test::counting::allocate(bytes, static_cast<size_t>(to));
-}
-TUTTI_TEST_REPLACED void* operator new[](size_t bytes, std::align_val_t to) { return operator new(bytes, to); }
-TUTTI_TEST_REPLACED void operator delete(void* memory) noexcept { std::free(memory); }
-TUTTI_TEST_REPLACED void operator delete[](void* memory) noexcept { std::free(memory); }
-TUTTI_TEST_REPLACED void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-TUTTI_TEST_REPLACED void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-TUTTI_TEST_REPLACED void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-TUTTI_TEST_REPLACED void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-TUTTI_TEST_REPLACED void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-TUTTI_TEST_REPLACED void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-#undef TUTTI_TEST_REPLACED
-
 extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                                       const timespec* until) {
   static constinit tutti::test::Real<int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)> real(

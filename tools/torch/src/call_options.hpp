@@ -20,7 +20,7 @@ class CallOptions {
  public:
   // Those of the blocks that this thread is in; nullptr: none.
   static std::shared_ptr<const CallOptions> now();
-  // A block begins. What it does not give the block around it has given.
+  // A block begins. It has the options of the block around it where it gives none.
   static void enter(const std::optional<std::string>& algorithms, std::optional<uint32_t> order,
                     std::optional<uint32_t> wire, std::optional<uint64_t> tag);
   // The block that began last ends. Nothing where there is none.

@@ -39,7 +39,7 @@ struct Sequence {
   size_t places = 0;
 };
 
-// What lies between barrier number `barrier` of the largest communicator, from 1 on, and the next one; 0: everything.
+// The calls between barrier number `barrier` of the largest communicator, from 1 on, and the next one; 0: all calls.
 // Throws std::runtime_error where ranks are threads of one process, or a rank has no such barriers.
 Sequence sequence_of(const Timeline& timeline, size_t barrier);
 

@@ -9,18 +9,11 @@
 #include <tutti/tutti.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "../../../tests/harness/first_uses.hpp"
 #include "../../../tests/harness/ranks.hpp"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool countable = false;  // the sanitizer has put its own functions in their place
-#else
-constexpr bool countable = true;
-#endif
+#include "../../../tests/harness/replaced_new.hpp"
 
 namespace {
 
@@ -29,19 +22,11 @@ thread_local uint64_t allocations = 0, locks = 0;
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define REPLACED [[gnu::noinline]]
-REPLACED void* operator new(size_t bytes) {
+void tutti::test::note_allocation() {
   if (counting) ++allocations;
-  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
-  throw std::bad_alloc();
 }
-REPLACED void* operator new[](size_t bytes) { return operator new(bytes); }
-REPLACED void operator delete(void* memory) noexcept { std::free(memory); }
-REPLACED void operator delete[](void* memory) noexcept { std::free(memory); }
-REPLACED void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-REPLACED void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
   using Lock = int (*)(pthread_mutex_t*);
   static const Lock lock = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../../../tests/harness/algorithms.hpp"
 #include "../../../tests/harness/ranks.hpp"
 
 namespace tutti::test {
@@ -107,33 +108,15 @@ void reduce_everything(const Communicator& comm, uint64_t collectives, uint32_t 
   }
 }
 
-// Those that the verifier has shown to have the order, as a mask of collectives.
-uint64_t has_order(const tutti_algorithm& algorithm, uint32_t nranks, uint32_t root) {
-  uint64_t mask = 0;
-  for (const uint32_t collective : reductions) {
-    const Problem problem{.collective = collective, .nranks = nranks, .root = has_root(collective) ? root : 0};
-    if ((algorithm.collectives >> collective & 1) && verify_algorithm(algorithm, problem).canonical)
-      mask |= uint64_t{1} << collective;
-  }
-  return mask;
-}
-std::string filter(const tutti_algorithm& algorithm, uint64_t mask) {
-  std::string text;
-  for (const uint32_t collective : reductions)
-    if (mask >> collective & 1)
-      text += (text.empty() ? "" : ";") + std::string(collective_name(collective)) + ":" + algorithm.name;
-  return text;
-}
-
 void reduce_by_all(uint32_t n, const char* transport, const std::vector<uint64_t>& counts) {
   const uint32_t root = n / 2;
   const std::vector<Definitions> definitions = definitions_of(n, counts);
   uint64_t served = 0;
   for (const tutti_algorithm* algorithm : list_algorithms()) {
-    const uint64_t mask = has_order(*algorithm, n, root);
+    const uint64_t mask = shown_for(*algorithm, reductions, n, root, &Proof::canonical);
     served |= mask;
     if (!mask) continue;
-    const std::string names = filter(*algorithm, mask);
+    const std::string names = only(*algorithm, mask);
     SCOPED_TRACE(std::to_string(n) + " ranks, " + names);
     run_ranks(n,
               [&](Communicator& comm) {

@@ -12,6 +12,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include "../../../tests/harness/algorithms.hpp"
 #include "../../../tests/harness/ranks.hpp"
 #include "../../../tests/harness/rational.hpp"
 
@@ -172,33 +173,15 @@ void reduce_all_types(const Communicator& comm, uint64_t collectives, uint64_t c
   reduce_everything(comm, collectives, of.who, count, of.full, of.op);
 }
 
-// What the verifier has shown to be flat, as a mask of collectives.
-uint64_t is_flat(const tutti_algorithm& algorithm, uint32_t nranks) {
-  uint64_t mask = 0;
-  for (const uint32_t collective : reductions) {
-    const Problem problem{.collective = collective, .nranks = nranks, .root = has_root(collective) ? nranks / 2 : 0};
-    if ((algorithm.collectives >> collective & 1) && verify_algorithm(algorithm, problem).flat)
-      mask |= uint64_t{1} << collective;
-  }
-  return mask;
-}
-std::string filter(const tutti_algorithm& algorithm, uint64_t mask) {
-  std::string text;
-  for (const uint32_t collective : reductions)
-    if (mask >> collective & 1)
-      text += (text.empty() ? "" : ";") + std::string(collective_name(collective)) + ":" + algorithm.name;
-  return text;
-}
-
 // Each algorithm gets the contributions in another order.
 void reduce_by_all(uint32_t n, const char* transport, const std::vector<uint64_t>& counts) {
   uint64_t served = 0;
   uint32_t turn = 0;
   for (const tutti_algorithm* algorithm : list_algorithms()) {
-    const uint64_t mask = is_flat(*algorithm, n);
+    const uint64_t mask = shown_for(*algorithm, reductions, n, n / 2, &Proof::flat);
     served |= mask;
     if (!mask) continue;
-    const std::string names = filter(*algorithm, mask);
+    const std::string names = only(*algorithm, mask);
     SCOPED_TRACE(std::to_string(n) + " ranks, " + names);
     const Definitions of(permuted(n, turn), turn % 2 ? Op::avg : Op::sum);
     ++turn;
@@ -359,7 +342,7 @@ TEST(ExactSums, AreRefusedWhereTheyAreNotDefined) {
         expect_refused(all_reduce(TUTTI_FLOAT32, static_cast<uint32_t>(Op(plus))), {"operator \"plus\" of float32"});
         const auto twice = Operator::premul_sum(comm, 2.0f);
         expect_refused(all_reduce(TUTTI_FLOAT32, static_cast<uint32_t>(Op(twice))), {"of float32"});
-        // What does not round is served as ever.
+        // Operators that round nothing are served as ever.
         for (const uint32_t op : {TUTTI_MIN, TUTTI_MAX}) EXPECT_EQ(all_reduce(TUTTI_FLOAT8_E4M3, op).status, TUTTI_OK);
         for (const uint32_t op : std::initializer_list<uint32_t>{TUTTI_SUM, TUTTI_PROD, TUTTI_AVG, TUTTI_BXOR})
           EXPECT_EQ(all_reduce(TUTTI_INT32, op).status, TUTTI_OK);

@@ -24,7 +24,7 @@ constexpr uint64_t most_elements = uint64_t{1} << 40;
 constexpr uint64_t most_us = 3'600'000'000;  // an hour
 constexpr size_t most_shown = 60;
 
-// What a file holds, made fit for a terminal.
+// The text of a file, made fit for a terminal.
 std::string shown(std::string_view text) {
   std::string line(text.substr(0, most_shown));
   std::ranges::replace_if(

@@ -156,8 +156,13 @@ void ProgressEngine::look(bool waits) {
   const uint64_t now = clock_ns();
   if (waits) base.reports.recorder().note_site(now);
   if (now < next_look_ns_) return;
-  next_look_ns_ = now + look_interval_ns;
-  breakdown.poll_others();
+  // A poll comes between hearing of another rank's failure and the end: it takes what that rank sent before it failed.
+  const bool knew = std::exchange(knows_of_failure_, base.control().failed());
+  next_look_ns_ = knows_of_failure_ ? now : now + look_interval_ns;
+  if (knew)
+    breakdown.poll_others();
+  else if (knows_of_failure_)
+    lock.stir(true);  // no sleep before the poll
   if (!breakdown.begun() && base.control().is_awaited()) check_ending_peer(*this);
   if (!breakdown.begun()) check_deadlines(now);
   if (!breakdown.begun()) departures.look(now);

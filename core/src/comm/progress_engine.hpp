@@ -100,6 +100,7 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
   void on_port_error(Port& port, tutti_status status, const std::string& reason) override;
 
   uint64_t next_look_ns_ = 0;
+  bool knows_of_failure_ = false;  // of another rank, since a look
 };
 
 }  // namespace tutti::core

@@ -155,8 +155,12 @@ std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::s
       return base_.bootstrap->all_gather(encode(JointWord{meeting.what, mine}),
                                          std::chrono::nanoseconds(meeting.patience.limit_ns()) + longer);
     });
-    await(
-        meeting, [&] { return over.load(std::memory_order_acquire); }, [&] { return base_.control().absent(); });
+    try {
+      await(
+          meeting, [&] { return over.load(std::memory_order_acquire); }, [&] { return base_.control().absent(); });
+    } catch (const Failure&) {
+      // Where all ranks have come, the call ends well on all of them, even if one of them failed in its next call.
+    }
     all = coming.get();
     words = decode_all<JointWord>(all, "word in " + meeting.what);
   } catch (const std::exception& problem) {

@@ -3,20 +3,22 @@
 // The machine's limits: hand-written exchanges of two pinned processes, which know each other's memory and do
 // nothing but the work. No library can be faster by much.
 //
-// usage: limits SIZES MILLISECONDS
+// usage: limits SIZES COPIES MILLISECONDS
 //
-// One line of JSON for each yardstick and size, with the times of seven batches of calls:
+// One line of JSON for each yardstick and size, with the times of seven batches of calls. COPIES are the sizes of what
+// goes both ways: staged_copy, fetch, fetch_direct and sockets.
 //
 //   line      a cache line there and back, once: the limit of the smallest messages
 //   staged    all_reduce of private memory through slots in shared memory
 //   mapped    all_reduce of memory that both processes map: each reduces a half into both results
 //   direct    all_reduce of private memory by process_vm_readv
-//   fetch     each process copies as many bytes out of the other's memory, which both map
-//   fetch_direct   the same by process_vm_readv
+//   staged_copy, fetch, fetch_direct   each process gets as many bytes of the other: through slots, out of memory that
+//             both map, by process_vm_readv
+//   staged_one, fetch_one, fetch_one_direct   the same one way: only the second process gets them
 //   sockets   as many bytes both ways over a TCP connection on the loopback interface, busy polled
 //
-// Where the processor has stores that pass the caches by, `staged`, `mapped` and `fetch` are measured with and without
-// them; the faster is printed.
+// Where there are several ways to do it, each is tried for a short time and the fastest is measured: slots of 4 KiB to
+// 256 KiB, exchange of everything or of halves, stores that pass the caches by or not.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -31,7 +33,6 @@
 #endif
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -47,8 +48,8 @@
 
 namespace {
 
-constexpr int batches = 7;
-constexpr size_t slots = 4, slot_bytes = 64 << 10;
+constexpr int batches = 7, batches_to_try = 3;
+constexpr size_t slots = 4, most_slot_bytes = 256 << 10;
 constexpr unsigned most_seconds = 300;
 
 [[noreturn]] void fail(const char* what) {
@@ -78,6 +79,13 @@ struct Board {
   pid_t process[2];
   float* in[2];  // private memory, by address in its process
   float* out[2];
+};
+
+// One way to do the work.
+struct Way {
+  bool past_caches = false;
+  size_t piece = 0;  // floats in a slot
+  bool halves = false;
 };
 
 void* map_shared(size_t bytes) {
@@ -114,7 +122,7 @@ class Yard {
  public:
   Yard(size_t most, double limit_us) : limit_us_(limit_us), floats_(most / sizeof(float) + 1024) {
     board_ = new (map_shared(sizeof(Board))) Board;
-    for (auto& ring : rings_) ring = static_cast<float*>(map_shared(slots * slot_bytes));
+    for (auto& ring : rings_) ring = static_cast<float*>(map_shared(slots * most_slot_bytes));
     for (auto& memory : shared_) memory = static_cast<float*>(map_shared(floats_ * sizeof(float)));
     connect_sockets();
     const pid_t child = fork();
@@ -136,30 +144,36 @@ class Yard {
     meet();
   }
 
+  // Of what goes one way, and of reductions.
   void measure(size_t bytes) {
     const size_t n = std::max<size_t>(bytes / sizeof(float), 2);
-    if (!met_line_)
-      faster(
-          "line", 2, [this](bool) { meet(), meet(); }, false);
+    if (!met_line_) fastest("line", 2, plain_, [this](const Way&) { meet(), meet(); });
     met_line_ = true;
-    faster(
-        "staged", n, [this, n](bool past) { staged(n, past); }, true);
+    fastest("staged", n, slot_ways(n, true), [this, n](const Way& way) {
+      way.halves ? staged_halves(n, way) : staged(n, way, true, true, true);
+    });
     require(out_[0] == 3 && out_[n - 1] == 3, "staged: wrong result");
-    faster(
-        "mapped", n, [this, n](bool past) { mapped(n, past); }, true);
+    fastest("mapped", n, stores_, [this, n](const Way& way) { mapped(n, way.past_caches); });
     require(shared_[2 + me_][0] == 3 && shared_[2 + me_][n - 1] == 3, "mapped: wrong result");
-    faster(
-        "fetch", n, [this, n](bool past) { meet(), combine(out_, nullptr, shared_[other_], nullptr, n, past), meet(); },
-        true);
-    if (may_read()) {
-      faster(
-          "direct", n, [this, n](bool) { direct(n); }, false);
-      require(out_[0] == 3 && out_[n - 1] == 3, "direct: wrong result");
-      faster(
-          "fetch_direct", n, [this, n](bool) { meet(), read(out_, board_->in[other_], n), meet(); }, false);
-    }
-    faster(
-        "sockets", n, [this, n](bool) { over_sockets(n * sizeof(float)); }, false);
+    std::fill_n(out_, n, 0.0F);
+    fastest("staged_one", n, slot_ways(n, false), [this, n](const Way& way) { staged(n, way, !me_, me_, false); });
+    require(!me_ || is_theirs(n), "staged_one: wrong result");
+    fastest("fetch_one", n, stores_, [this, n](const Way& way) { fetch(n, way, me_); });
+    if (!may_read()) return;
+    fastest("direct", n, plain_, [this, n](const Way&) { direct(n); });
+    require(out_[0] == 3 && out_[n - 1] == 3, "direct: wrong result");
+    fastest("fetch_one_direct", n, plain_, [this, n](const Way&) { fetch_direct(n, me_); });
+  }
+
+  // Of what goes both ways.
+  void measure_copies(size_t bytes) {
+    const size_t n = std::max<size_t>(bytes / sizeof(float), 2);
+    fastest("staged_copy", n, slot_ways(n, false), [this, n](const Way& way) { staged(n, way, true, true, false); });
+    require(is_theirs(n), "staged_copy: wrong result");
+    fastest("fetch", n, stores_, [this, n](const Way& way) { fetch(n, way, true); });
+    require(is_theirs(n), "fetch: wrong result");
+    if (may_read()) fastest("fetch_direct", n, plain_, [this, n](const Way&) { fetch_direct(n, true); });
+    fastest("sockets", n, plain_, [this, n](const Way&) { over_sockets(n * sizeof(float)); });
   }
 
   int end() {
@@ -176,39 +190,73 @@ class Yard {
     std::_Exit(1);
   }
 
+  // Is the result the other process's input?
+  bool is_theirs(size_t n) const { return out_[0] == 2.0F - me_ && out_[n - 1] == 2.0F - me_; }
+
+  void fetch(size_t n, const Way& way, bool gets) {
+    meet();
+    if (gets) combine(out_, nullptr, shared_[other_], nullptr, n, way.past_caches);
+    meet();
+  }
+
+  void fetch_direct(size_t n, bool gets) {
+    meet();
+    if (gets) read(out_, board_->in[other_], n);
+    meet();
+  }
+
+  // The slot sizes that suit `n` floats, with each kind of stores.
+  static std::vector<Way> slot_ways(size_t n, bool halves_too) {
+    std::vector<Way> ways;
+    for (size_t bytes = 4 << 10; bytes <= most_slot_bytes; bytes *= 4)
+      if (const size_t piece = bytes / sizeof(float);
+          (piece * 64 >= n || bytes == most_slot_bytes) && (ways.empty() || piece <= n))
+        for (const bool past : {false, true}) {
+          ways.push_back({.past_caches = past, .piece = piece});
+          if (halves_too) ways.push_back({.past_caches = past, .piece = piece, .halves = true});
+        }
+    return ways;
+  }
+
   void meet() {
     ++met_;
     board_->arrived[me_].value.store(met_, std::memory_order_release);
     board_->arrived[other_].await(met_);
   }
 
-  // Times the body with each kind of stores, and prints the faster one's batches.
-  void faster(const char* name, size_t n, const std::function<void(bool)>& body, bool stores) {
-    std::array<std::array<float, batches>, 2> times;
-    for (int past = 0; past <= (stores ? 1 : 0); ++past) times[past] = batches_of([&] { body(past == 1); });
-    if (me_) return;
-    const auto median = [](std::array<float, batches> all) {
+  // Tries each way for a short time and prints the batches of the fastest one. Both processes see the same times, so
+  // they choose the same way.
+  void fastest(const char* name, size_t n, const std::vector<Way>& ways, const std::function<void(const Way&)>& body) {
+    const auto median = [](std::vector<float> all) {
       std::ranges::sort(all);
-      return all[batches / 2];
+      return all[all.size() / 2];
     };
-    const auto& best = stores && median(times[1]) < median(times[0]) ? times[1] : times[0];
+    const Way* best = &ways.front();
+    float best_us = 0;
+    for (const Way& way : ways) {
+      if (ways.size() == 1) break;
+      const float us = median(batches_of(limit_us_ / 8, batches_to_try, [&] { body(way); }));
+      if (best_us == 0 || us < best_us) best = &way, best_us = us;
+    }
+    const auto times = batches_of(limit_us_, batches, [&] { body(*best); });
+    if (me_) return;
     std::printf("{\"yardstick\": \"%s\", \"bytes\": %zu, \"us\": [", name, n * sizeof(float));
-    for (int i = 0; i < batches; ++i) std::printf("%s%.4g", i ? ", " : "", static_cast<double>(best[i]));
+    for (int i = 0; i < batches; ++i) std::printf("%s%.4g", i ? ", " : "", static_cast<double>(times[i]));
     std::printf("]}\n");
     std::fflush(stdout);
   }
 
   template <typename Body>
-  std::array<float, batches> batches_of(Body&& body) {
+  std::vector<float> batches_of(double limit_us, int count, Body&& body) {
     using Clock = std::chrono::steady_clock;
     const auto us = [](Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); };
     body();
     meet();
     auto begin = Clock::now();
-    for (int i = 0; i < 3; ++i) body();
-    const double estimate = us(Clock::now() - begin) / 3;
+    body();
+    const double estimate = us(Clock::now() - begin);
     if (!me_)
-      board_->calls.store(static_cast<uint64_t>(std::clamp(limit_us_ / batches / std::max(estimate, 0.01), 1.0, 1e6)));
+      board_->calls.store(static_cast<uint64_t>(std::clamp(limit_us / batches / std::max(estimate, 0.01), 1.0, 1e6)));
     meet();
     const uint64_t calls = board_->calls.load();
     for (int batch = 0; batch < batches; ++batch) {
@@ -218,16 +266,41 @@ class Yard {
       board_->batch_us[me_][batch] = static_cast<float>(us(Clock::now() - begin) / static_cast<double>(calls));
     }
     meet();
-    std::array<float, batches> longest;
+    std::vector<float> longest(static_cast<size_t>(batches));
     for (int batch = 0; batch < batches; ++batch)
       longest[batch] = std::max(board_->batch_us[0][batch], board_->batch_us[1][batch]);
     meet();
     return longest;
   }
 
+  // Everything travels in slots of the sender's ring. The receiver copies it, or reduces it with its own.
+  void staged(size_t n, const Way& way, bool sends, bool receives, bool reduces) {
+    const size_t piece = std::min(way.piece, n), pieces = (n + piece - 1) / piece;
+    size_t sent = sends ? 0 : pieces, taken = receives ? 0 : pieces;
+    while (sent < pieces || taken < pieces) {
+      if (sent < pieces && sent < taken + 2 &&
+          sent_ - board_->taken[me_].value.load(std::memory_order_acquire) < slots) {
+        const size_t from = sent * piece;
+        combine(rings_[me_] + sent_ % slots * piece, nullptr, in_ + from, nullptr, std::min(piece, n - from),
+                way.past_caches);
+        board_->sent[me_].value.store(++sent_, std::memory_order_release);
+        ++sent;
+      } else if (taken < pieces && board_->sent[other_].value.load(std::memory_order_acquire) > taken_) {
+        const size_t from = taken * piece;
+        combine(out_ + from, nullptr, rings_[other_] + taken_ % slots * piece, reduces ? in_ + from : nullptr,
+                std::min(piece, n - from), false);
+        board_->taken[other_].value.store(++taken_, std::memory_order_release);
+        ++taken;
+      } else {
+        relax();
+      }
+    }
+  }
+
   // Each reduces its half. Slices of the peer's half travel to it in slots of one ring, results come back in another's.
-  void staged(size_t n, bool past) {
-    const size_t half = n / 2, in_slot = slot_bytes / sizeof(float);
+  void staged_halves(size_t n, const Way& way) {
+    const size_t half = n / 2, in_slot = std::min(way.piece, n - half);
+    const bool past = way.past_caches;
     const size_t slices = (n - half + in_slot - 1) / in_slot;  // of the larger half
     const auto begin_of = [&](int rank, size_t slice) {
       const size_t size = rank ? n - half : half;
@@ -342,6 +415,7 @@ class Yard {
     }
   }
 
+  const std::vector<Way> plain_{Way{}}, stores_{Way{}, Way{.past_caches = true}};
   const double limit_us_;
   const size_t floats_;
   Board* board_ = nullptr;
@@ -356,18 +430,25 @@ class Yard {
   uint64_t met_ = 0, sent_ = 0, taken_ = 0, returned_ = 0, collected_ = 0;
 };
 
+std::vector<size_t> sizes_of(char* list) {
+  std::vector<size_t> sizes;
+  for (const char* size = std::strtok(list, ","); size; size = std::strtok(nullptr, ","))
+    sizes.push_back(std::strtoull(size, nullptr, 10));
+  return sizes;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double limit_us = argc == 3 ? std::atof(argv[2]) * 1000 : 0;
-  std::vector<size_t> sizes;
-  for (const char* size = argc == 3 ? std::strtok(argv[1], ",") : nullptr; size; size = std::strtok(nullptr, ","))
-    sizes.push_back(std::strtoull(size, nullptr, 10));
-  if (sizes.empty() || limit_us <= 0) {
-    std::fprintf(stderr, "compare: usage: limits SIZES MILLISECONDS\n");
+  const double limit_us = argc == 4 ? std::atof(argv[3]) * 1000 : 0;
+  const std::vector<size_t> sizes = argc == 4 ? sizes_of(argv[1]) : std::vector<size_t>{};
+  const std::vector<size_t> copies = argc == 4 ? sizes_of(argv[2]) : std::vector<size_t>{};
+  if (sizes.empty() || copies.empty() || limit_us <= 0) {
+    std::fprintf(stderr, "compare: usage: limits SIZES COPIES MILLISECONDS\n");
     return 2;
   }
-  Yard yard(*std::ranges::max_element(sizes), limit_us);
+  Yard yard(std::max(*std::ranges::max_element(sizes), *std::ranges::max_element(copies)), limit_us);
   for (const size_t size : sizes) yard.measure(size);
+  for (const size_t size : copies) yard.measure_copies(size);
   return yard.end();
 }

@@ -1,29 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * usage: PROGRAM COLLECTIVE SIZES MODE MILLISECONDS, or PROGRAM --version
+ * usage: PROGRAM COLLECTIVES SIZES MODES MILLISECONDS, or PROGRAM --version
  *
- *   SIZES         total bytes, separated by commas, ascending: "8,64,512"
- *   MODE          constant: the input stays as it is, and calls follow each other
+ *   COLLECTIVES   separated by commas: "all_reduce,barrier"
+ *   SIZES         total bytes, separated by commas, ascending: "8,64,512". A barrier has one point, of 0 bytes
+ *   MODES         separated by commas:
+ *                 constant: the input does not change, and calls follow each other
  *                 rewritten: each call's input is written anew, and a barrier precedes each call
- *   MILLISECONDS  how long one point may take
+ *                 latency: as constant, but each call is timed
+ *   MILLISECONDS  how long one mode of a point may take
  *
  * A constant point is the mean time of the calls of a batch, on the rank with the longest; a rewritten one the time of
- * one call, on the rank with the longest. There are several batches or calls: the line has the time of each.
+ * one call, on the rank with the longest. There are several batches or calls: the line has the time of each. A latency
+ * point has the median and the 99th percentile of the calls' times, each on the rank with the longest. Results are
+ * checked before and after the calls. A line {"done": COLLECTIVE} follows the points of a collective.
  */
 #define _GNU_SOURCE
 #include "loop.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-static const char* const names[COLLECTIVES] = {"broadcast", "reduce",         "all_reduce", "gather", "all_gather",
-                                               "scatter",   "reduce_scatter", "all_to_all", "barrier"};
+static const char* const names[COLLECTIVES] = {"broadcast",  "reduce",  "all_reduce",     "gather",
+                                               "all_gather", "scatter", "reduce_scatter", "all_to_all",
+                                               "send_receive", "barrier"};
+static const char* const modes[] = {"constant", "rewritten", "latency"};
 
-enum { BATCHES = 7, MOST_CALLS = 31, WARM_UP = 3 };
+enum { CONSTANT, REWRITTEN, LATENCY, MODES };
+enum { LEAST_BATCHES = 3, BATCHES = 7, MOST_CALLS = 31, WARM_UP = 3 };
+enum { LATENCY_CALLS = 20000, LATENCY_BLOCK = 200 };
+enum { PERIOD = 1021, VALUES = 97 }; /* of the input: primes, so that a wrong block does not look like the right one */
+static const double slow_us = 20000; /* of such a call one warm-up is enough */
 
 static double now_us(void) {
   struct timespec time;
@@ -57,6 +70,22 @@ void pin(int rank) {
   }
 }
 
+static const char* limited = "the start";
+
+static void end_late(int number) {
+  (void)number;
+  /* Only what is safe in a handler. */
+  static const char words[] = "compare: no end in time: ";
+  const int written = write(2, words, sizeof words - 1) > 0 && write(2, limited, strlen(limited)) > 0;
+  _exit(written && write(2, "\n", 1) > 0 ? 4 : 5);
+}
+
+void limit_time(const char* what, unsigned seconds) {
+  signal(SIGALRM, end_late);
+  limited = what;
+  alarm(seconds);
+}
+
 /* A point of measurement: one collective of one size. */
 struct point {
   const struct library* library;
@@ -65,6 +94,12 @@ struct point {
   size_t in_elements, out_elements;
   float *in, *out;
   float *times, *all_times; /* of this rank, of all */
+  float* word;
+};
+
+/* A stretch of the input: element i is value[i % PERIOD]. */
+struct pattern {
+  float value[PERIOD];
 };
 
 static int is_blockwise(enum collective collective) { return collective >= GATHER && collective <= ALL_TO_ALL; }
@@ -83,52 +118,72 @@ static void size_point(struct point* point) {
 
 /* Small integers, so that every order of summation gives the same bits. `turn` makes inputs differ from call to call.
  */
-static float input_value(int rank, size_t index, int turn) {
-  return (float)((rank * 31 + (int)(index % 1021) + turn) % 97);
+static void add_pattern(struct pattern* pattern, int rank, int turn) {
+  for (int i = 0; i < PERIOD; ++i) pattern->value[i] += (float)((rank * 31 + i + turn) % VALUES);
+}
+
+static void write_pattern(const struct pattern* pattern, float* to, size_t n) {
+  for (size_t at = 0; at < n; at += PERIOD)
+    memcpy(to + at, pattern->value, (n - at < PERIOD ? n - at : PERIOD) * sizeof(float));
 }
 
 static void write_input(struct point* point, int turn) {
   const int rank = point->library->rank;
-  if (point->collective == BROADCAST) {
-    for (size_t i = 0; rank == 0 && i < point->out_elements; ++i) point->out[i] = input_value(0, i, turn);
-    return;
-  }
-  for (size_t i = 0; i < point->in_elements; ++i) point->in[i] = input_value(rank, i, turn);
+  struct pattern mine = {{0}};
+  add_pattern(&mine, rank, turn);
+  if (point->collective != BROADCAST)
+    write_pattern(&mine, point->in, point->in_elements);
+  else if (rank == 0)
+    write_pattern(&mine, point->out, point->out_elements);
 }
 
-static float expected_value(const struct point* point, size_t index, int turn) {
-  const int n = point->library->nranks, rank = point->library->rank;
-  const size_t block = index / point->count, in_block = index % point->count;
-  float sum = 0;
+/* The first of `n` elements that is not what the pattern has from its element `from` on, or n. */
+static size_t first_difference(const struct pattern* pattern, size_t from, const float* found, size_t n) {
+  size_t at = 0;
+  while (at < n) {
+    const size_t begin = (from + at) % PERIOD, left = n - at, stretch = left < PERIOD - begin ? left : PERIOD - begin;
+    if (memcmp(found + at, pattern->value + begin, stretch * sizeof(float)) != 0)
+      for (size_t i = 0; i < stretch; ++i)
+        if (found[at + i] != pattern->value[begin + i]) return at + i;
+    at += stretch;
+  }
+  return n;
+}
+
+/* Whose input a block of the output has: a rank's, or -1: the sum of all. */
+static int source_of(const struct point* point, int block) {
+  const int n = point->library->nranks;
   switch (point->collective) {
     case BROADCAST:
-      return input_value(0, index, turn);
-    case REDUCE:
-    case ALL_REDUCE:
-      for (int r = 0; r < n; ++r) sum += input_value(r, index, turn);
-      return sum;
+    case SCATTER:
+      return 0;
     case GATHER:
     case ALL_GATHER:
-      return input_value((int)block, in_block, turn);
-    case SCATTER:
-      return input_value(0, (size_t)rank * point->count + index, turn);
-    case REDUCE_SCATTER:
-      for (int r = 0; r < n; ++r) sum += input_value(r, (size_t)rank * point->count + index, turn);
-      return sum;
+    case ALL_TO_ALL:
+      return block;
+    case SEND_RECEIVE:
+      return (point->library->rank + n - 1) % n;
     default:
-      return input_value((int)block, (size_t)rank * point->count + in_block, turn);
+      return -1;
   }
 }
 
 /* 0, or 1 after a message. */
 static int check_output(const struct point* point, int turn) {
-  const int only_root = point->collective == REDUCE || point->collective == GATHER;
-  if (point->collective == BARRIER || (only_root && point->library->rank != 0)) return 0;
-  for (size_t i = 0; i < point->out_elements; ++i) {
-    const float expected = expected_value(point, i, turn);
-    if (point->out[i] == expected) continue;
-    fprintf(stderr, "compare: %s of %zu bytes: rank %d: element %zu is %g, expected %g\n", names[point->collective],
-            point->bytes, point->library->rank, i, point->out[i], expected);
+  const enum collective what = point->collective;
+  const int rank = point->library->rank, n = point->library->nranks;
+  if (what == BARRIER || ((what == REDUCE || what == GATHER) && rank != 0)) return 0;
+  const int blocks = what == GATHER || what == ALL_GATHER || what == ALL_TO_ALL ? n : 1;
+  const size_t from = what == SCATTER || what == REDUCE_SCATTER || what == ALL_TO_ALL ? (size_t)rank * point->count : 0;
+  for (int block = 0; block < blocks; ++block) {
+    const int source = source_of(point, block);
+    struct pattern expected = {{0}};
+    for (int r = source < 0 ? 0 : source; r < (source < 0 ? n : source + 1); ++r) add_pattern(&expected, r, turn);
+    const float* found = point->out + (size_t)block * point->count;
+    const size_t at = first_difference(&expected, from, found, point->count);
+    if (at == point->count) continue;
+    fprintf(stderr, "compare: %s of %zu bytes: rank %d: element %zu is %g, expected %g\n", names[what], point->bytes,
+            rank, (size_t)block * point->count + at, found[at], expected.value[(from + at) % PERIOD]);
     return 1;
   }
   return 0;
@@ -142,49 +197,56 @@ static void barrier(const struct library* library) { library->run(BARRIER, NULL,
 
 /* Rank 0's number, on all ranks: exact up to 2^24. */
 static size_t agree(const struct point* point, size_t mine) {
-  point->times[0] = (float)mine;
-  point->library->run(BROADCAST, NULL, point->times, 1);
-  return (size_t)point->times[0];
+  point->word[0] = (float)mine;
+  point->library->run(BROADCAST, NULL, point->word, 1);
+  return (size_t)point->word[0];
 }
 
-/* All ranks' times of `n` measurements to rank 0, which prints the longest of each. */
-static void print_times(const struct point* point, const char* mode, size_t n) {
+/* `number` between `least` and `most`, by rank 0's estimate. */
+static size_t agree_between(const struct point* point, double number, size_t least, size_t most) {
+  return agree(point, number < (double)least ? least : number > (double)most ? most : (size_t)number);
+}
+
+/* To rank 0: `n` times, each on the rank with the longest. Other ranks: 0. */
+static int longest_times(const struct point* point, size_t n) {
   const struct library* library = point->library;
   if (library->run(ALL_GATHER, point->times, point->all_times, n) != 0) exit(1);
-  if (library->rank != 0) return;
-  printf("{\"collective\": \"%s\", \"bytes\": %zu, \"mode\": \"%s\", \"us\": [", names[point->collective],
-         point->collective == BARRIER ? 0 : point->bytes, mode);
-  for (size_t i = 0; i < n; ++i) {
-    float longest = 0;
-    for (int r = 0; r < library->nranks; ++r) {
-      const float time = point->all_times[(size_t)r * n + i];
-      if (time > longest) longest = time;
-    }
-    printf("%s%.4g", i ? ", " : "", longest);
-  }
+  for (size_t i = 0; library->rank == 0 && i < n; ++i)
+    for (int r = 0; r < library->nranks; ++r)
+      if (point->all_times[(size_t)r * n + i] > point->times[i]) point->times[i] = point->all_times[(size_t)r * n + i];
+  return library->rank == 0;
+}
+
+static void print_head(const struct point* point, int mode) {
+  printf("{\"collective\": \"%s\", \"bytes\": %zu, \"mode\": \"%s\", ", names[point->collective],
+         point->collective == BARRIER ? 0 : point->bytes, modes[mode]);
+}
+
+static void print_times(const struct point* point, int mode, size_t n) {
+  if (!longest_times(point, n)) return;
+  print_head(point, mode);
+  printf("\"us\": [");
+  for (size_t i = 0; i < n; ++i) printf("%s%.4g", i ? ", " : "", point->times[i]);
   printf("]}\n");
   fflush(stdout);
 }
 
-static void measure_constant(struct point* point, double limit_us, double estimate_us) {
-  double calls = limit_us / BATCHES / (estimate_us > 0.01 ? estimate_us : 0.01);
-  if (calls < 1) calls = 1;
-  if (calls > 1e6) calls = 1e6;
-  const size_t each = agree(point, (size_t)calls);
-  for (int batch = 0; batch < BATCHES; ++batch) {
+/* Each of these returns 0, or 1: a wrong result. */
+static int measure_constant(struct point* point, double limit_us, double estimate_us) {
+  const size_t batches = agree_between(point, limit_us / estimate_us, LEAST_BATCHES, BATCHES);
+  const size_t each = agree_between(point, limit_us / (double)batches / estimate_us, 1, 1000000);
+  for (size_t batch = 0; batch < batches; ++batch) {
     barrier(point->library);
     const double begin = now_us();
     for (size_t i = 0; i < each; ++i) run(point);
     point->times[batch] = (float)((now_us() - begin) / (double)each);
   }
-  print_times(point, "constant", BATCHES);
+  print_times(point, CONSTANT, batches);
+  return check_output(point, 0);
 }
 
-static void measure_rewritten(struct point* point, double limit_us, double estimate_us) {
-  double calls = limit_us / (2 * estimate_us + 0.1);
-  if (calls < BATCHES) calls = BATCHES;
-  if (calls > MOST_CALLS) calls = MOST_CALLS;
-  const size_t n = agree(point, (size_t)calls);
+static int measure_rewritten(struct point* point, double limit_us, double estimate_us) {
+  const size_t n = agree_between(point, limit_us / (2 * estimate_us + 0.1), LEAST_BATCHES, MOST_CALLS);
   for (size_t i = 0; i < n; ++i) {
     write_input(point, (int)i);
     barrier(point->library);
@@ -192,57 +254,141 @@ static void measure_rewritten(struct point* point, double limit_us, double estim
     run(point);
     point->times[i] = (float)(now_us() - begin);
   }
-  print_times(point, "rewritten", n);
+  print_times(point, REWRITTEN, n);
+  return check_output(point, (int)n - 1);
+}
+
+static int by_value(const void* a, const void* b) {
+  const float x = *(const float*)a, y = *(const float*)b;
+  return (x > y) - (x < y);
+}
+
+static int measure_latency(struct point* point, double limit_us, double estimate_us) {
+  (void)estimate_us;
+  size_t n = 0;
+  barrier(point->library);
+  const double start = now_us();
+  do {
+    double begin = now_us();
+    for (size_t i = 0; i < LATENCY_BLOCK; ++i) {
+      run(point);
+      const double end = now_us();
+      point->times[n++] = (float)(end - begin);
+      begin = end;
+    }
+  } while (n + LATENCY_BLOCK <= LATENCY_CALLS && agree(point, now_us() - start < limit_us));
+  if (longest_times(point, n)) {
+    qsort(point->times, n, sizeof(float), by_value);
+    print_head(point, LATENCY);
+    printf("\"calls\": %zu, \"p50\": %.4g, \"p99\": %.4g}\n", n, point->times[n / 2], point->times[n - n / 100 - 1]);
+    fflush(stdout);
+  }
+  return check_output(point, 0);
 }
 
 /* 0, 1: a wrong result, -1: the library has no such collective. */
-static int measure_point(struct point* point, int rewritten, double limit_us) {
+static int measure_point(struct point* point, const int* wanted, double limit_us) {
+  static int (*const measure_mode[MODES])(struct point*, double, double) = {measure_constant, measure_rewritten,
+                                                                            measure_latency};
   write_input(point, 0);
   for (size_t i = 0; point->collective != BROADCAST && i < point->out_elements; ++i) point->out[i] = -1;
   if (run(point) != 0) return -1;
   if (check_output(point, 0) != 0) return 1;
-  for (int i = 0; i < WARM_UP; ++i) run(point);
+  double begin = now_us();
+  run(point);
+  const size_t more = agree(point, now_us() - begin > slow_us ? 1 : WARM_UP);
+  for (size_t i = 1; i < more; ++i) run(point);
   barrier(point->library);
-  const double begin = now_us();
-  for (int i = 0; i < WARM_UP; ++i) run(point);
-  const double estimate = (now_us() - begin) / WARM_UP;
-  (rewritten ? measure_rewritten : measure_constant)(point, limit_us, estimate);
+  begin = now_us();
+  for (size_t i = 0; i < more; ++i) run(point);
+  double estimate = (now_us() - begin) / (double)more;
+  if (estimate < 0.01) estimate = 0.01;
+  for (int mode = 0; mode < MODES; ++mode) {
+    if (!wanted[mode]) continue;
+    write_input(point, 0); /* as `rewritten` may have left another one */
+    barrier(point->library);
+    if (measure_mode[mode](point, limit_us, estimate) != 0) return 1;
+  }
   return 0;
 }
 
+/* A collective of one size, with new memory: what a library has learnt of a smaller size's must not help. */
+static int measure_size(struct point* point, const int* wanted, double limit_us) {
+  static char what[100];
+  size_point(point);
+  /* 20 MB/s is slower than any library that makes progress. */
+  const unsigned seconds = 10 + (unsigned)(point->bytes * (size_t)point->library->nranks / 20000000);
+  snprintf(what, sizeof what, "%s of %zu bytes took longer than %u s", names[point->collective], point->bytes, seconds);
+  limit_time(what, seconds + (unsigned)(3 * limit_us / 1e6));
+  point->in = point->library->allocate((point->in_elements + 1) * sizeof(float));
+  point->out = point->library->allocate((point->out_elements + 1) * sizeof(float));
+  const int result = measure_point(point, wanted, limit_us);
+  barrier(point->library); /* all have ended their calls, so nobody reads this memory any more */
+  point->library->release(point->in);
+  point->library->release(point->out);
+  return result;
+}
+
 static int usage(const char* program, const char* what, const char* came) {
-  fprintf(stderr, "compare: %s: %s \"%s\"; usage: COLLECTIVE SIZES constant|rewritten MILLISECONDS\n", program, what,
-          came);
+  fprintf(stderr, "compare: %s: %s \"%s\"; usage: COLLECTIVES SIZES constant,rewritten,latency MILLISECONDS\n", program,
+          what, came);
   return 2;
 }
 
 int asks_version(int argc, char** argv) { return argc == 2 && strcmp(argv[1], "--version") == 0; }
 
+/* Sets found[i] for each of the `n` names that `list` has. Returns the first word that is no name, or NULL. */
+static const char* find_names(char* list, const char* const* known, int n, int* found) {
+  for (char* word = strtok(list, ","); word; word = strtok(NULL, ",")) {
+    int at = 0;
+    while (at < n && strcmp(word, known[at]) != 0) ++at;
+    if (at == n) return word;
+    found[at] = 1;
+  }
+  return NULL;
+}
+
+/* 0; 1: a wrong result; 2: a size that is none. */
+static int measure_collective(struct point* point, const char* sizes, const int* wanted, double limit_us) {
+  int result = 0;
+  for (const char* at = sizes; *at && result == 0;) {
+    char* end;
+    point->bytes = strtoull(at, &end, 10);
+    if (end == at || (*end && *end != ',')) return usage("loop", "expected a size in bytes, not", at);
+    at = *end ? end + 1 : end;
+    result = measure_size(point, wanted, limit_us);
+    if (point->collective == BARRIER) break;
+  }
+  if (point->library->rank == 0) {
+    if (result < 0) printf("{\"collective\": \"%s\", \"none\": true}\n", names[point->collective]);
+    if (result <= 0) printf("{\"done\": \"%s\"}\n", names[point->collective]);
+    fflush(stdout);
+  }
+  return result > 0;
+}
+
 int measure(const struct library* library, int argc, char** argv) {
   if (argc != 5) return usage(argv[0], "expected 4 arguments, not", argc > 1 ? argv[argc - 1] : "none");
-  struct point point = {.library = library, .collective = COLLECTIVES};
-  for (int c = 0; c < COLLECTIVES; ++c)
-    if (strcmp(argv[1], names[c]) == 0) point.collective = (enum collective)c;
-  if (point.collective == COLLECTIVES) return usage(argv[0], "unknown collective", argv[1]);
-  const int rewritten = strcmp(argv[3], "rewritten") == 0;
-  if (!rewritten && strcmp(argv[3], "constant") != 0) return usage(argv[0], "unknown mode", argv[3]);
+  int collectives[COLLECTIVES] = {0}, wanted[MODES] = {0};
+  const char* wrong = find_names(argv[1], names, COLLECTIVES, collectives);
+  if (wrong) return usage(argv[0], "unknown collective", wrong);
+  wrong = find_names(argv[3], modes, MODES, wanted);
+  if (wrong) return usage(argv[0], "unknown mode", wrong);
   const double limit_us = atof(argv[4]) * 1000;
   if (limit_us <= 0) return usage(argv[0], "expected a time above 0, not", argv[4]);
+  if (argv[2][strspn(argv[2], "0123456789,")]) return usage(argv[0], "expected sizes in bytes, not", argv[2]);
 
-  point.times = library->allocate(MOST_CALLS * sizeof(float));
-  point.all_times = library->allocate((size_t)library->nranks * MOST_CALLS * sizeof(float));
+  const size_t most = wanted[LATENCY] ? LATENCY_CALLS : MOST_CALLS;
+  struct point point = {.library = library};
+  point.times = library->allocate(most * sizeof(float));
+  point.all_times = library->allocate((size_t)library->nranks * most * sizeof(float));
+  point.word = library->allocate(sizeof(float));
   int result = 0;
-  for (char* size = strtok(argv[2], ","); size && result == 0; size = strtok(NULL, ",")) {
-    char* end;
-    point.bytes = strtoull(size, &end, 10);
-    if (*end) return usage(argv[0], "expected a size in bytes, not", size);
-    size_point(&point);
-    /* New memory for each size: what a library has learnt of a smaller one's must not help. */
-    point.in = library->allocate((point.in_elements + 1) * sizeof(float));
-    point.out = library->allocate((point.out_elements + 1) * sizeof(float));
-    result = measure_point(&point, rewritten, limit_us);
-    /* Not freed: peers may still read what was sent by reference. The process ends soon. */
+  for (int c = 0; c < COLLECTIVES && result == 0; ++c) {
+    if (!collectives[c]) continue;
+    point.collective = (enum collective)c;
+    result = measure_collective(&point, argv[2], wanted, limit_us);
   }
-  if (result < 0 && library->rank == 0) printf("{\"collective\": \"%s\", \"none\": true}\n", argv[1]);
-  return result > 0;
+  limit_time("the end of the library", 30);
+  return result;
 }

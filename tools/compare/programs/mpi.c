@@ -8,6 +8,8 @@
 
 #include "loop.h"
 
+static int rank, ranks;
+
 static int run(enum collective collective, const float* in, float* out, size_t count) {
   const int n = (int)count;
   switch (collective) {
@@ -27,6 +29,9 @@ static int run(enum collective collective, const float* in, float* out, size_t c
       return MPI_Reduce_scatter_block(in, out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     case ALL_TO_ALL:
       return MPI_Alltoall(in, n, MPI_FLOAT, out, n, MPI_FLOAT, MPI_COMM_WORLD);
+    case SEND_RECEIVE:
+      return MPI_Sendrecv(in, n, MPI_FLOAT, (rank + 1) % ranks, 0, out, n, MPI_FLOAT, (rank + ranks - 1) % ranks, 0,
+                          MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     default:
       return MPI_Barrier(MPI_COMM_WORLD);
   }
@@ -41,14 +46,17 @@ static int print_version(void) {
 
 int main(int argc, char** argv) {
   if (asks_version(argc, argv)) return print_version(); /* allowed before MPI_Init */
-  /* Both launchers tell the rank before MPI_Init, which may settle what it does by where the process runs. */
-  const char* rank = getenv("OMPI_COMM_WORLD_RANK");
-  if (!rank) rank = getenv("PMI_RANK");
-  if (rank) pin(atoi(rank));
+  limit_time("MPI_Init", 30);
+  /* All launchers tell the rank before MPI_Init, which may settle what it does by where the process runs. */
+  const char* told = getenv("OMPI_COMM_WORLD_RANK");
+  if (!told) told = getenv("PMI_RANK");
+  if (told) pin(atoi(told));
   MPI_Init(&argc, &argv);
-  struct library library = {.run = run, .allocate = ordinary_memory};
-  MPI_Comm_rank(MPI_COMM_WORLD, &library.rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &library.nranks);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  pin(rank); /* a library may have moved it */
+  const struct library library = {
+      .rank = rank, .nranks = ranks, .run = run, .allocate = ordinary_memory, .release = free};
   const int status = measure(&library, argc, argv);
   MPI_Finalize();
   return status;

@@ -43,6 +43,21 @@ static int run(enum collective collective, const float* in, float* out, size_t c
     case ALL_TO_ALL:
       require(tutti_all_to_all(world, in, out, count, TUTTI_FLOAT32, NULL, NULL));
       return 0;
+    case SEND_RECEIVE: {
+      const uint32_t n = tutti_comm_nranks(world), rank = tutti_comm_rank(world);
+      const tutti_message messages[2] = {{.data = (void*)in,
+                                          .count = count,
+                                          .dtype = TUTTI_FLOAT32,
+                                          .peer = (rank + 1) % n,
+                                          .direction = TUTTI_SEND},
+                                         {.data = out,
+                                          .count = count,
+                                          .dtype = TUTTI_FLOAT32,
+                                          .peer = (rank + n - 1) % n,
+                                          .direction = TUTTI_RECEIVE}};
+      require(tutti_exchange(world, messages, 2, NULL, NULL));
+      return 0;
+    }
     default:
       require(tutti_barrier(world, NULL, NULL));
       return 0;
@@ -55,8 +70,11 @@ static void* registered_memory(size_t bytes) {
   return memory;
 }
 
+static void release_registered(void* memory) { require(tutti_mem_free(memory)); }
+
 int main(int argc, char** argv) {
   if (asks_version(argc, argv)) return puts(tutti_version()) < 0;
+  limit_time("tutti_comm_create", 30);
   const char* rank = getenv("TUTTI_RANK");
   if (!rank) rank = getenv("RANK");
   if (rank) pin(atoi(rank));
@@ -67,11 +85,12 @@ int main(int argc, char** argv) {
     return 1;
   }
   const char* memory = getenv("COMPARE_MEMORY");
-  const struct library library = {
-      .rank = (int)tutti_comm_rank(world),
-      .nranks = (int)tutti_comm_nranks(world),
-      .run = run,
-      .allocate = memory && strcmp(memory, "registered") == 0 ? registered_memory : ordinary_memory};
+  const int registered = memory && strcmp(memory, "registered") == 0;
+  const struct library library = {.rank = (int)tutti_comm_rank(world),
+                                  .nranks = (int)tutti_comm_nranks(world),
+                                  .run = run,
+                                  .allocate = registered ? registered_memory : ordinary_memory,
+                                  .release = registered ? release_registered : free};
   const int status = measure(&library, argc, argv);
   require(tutti_comm_destroy(world));
   return status;

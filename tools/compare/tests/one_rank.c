@@ -18,6 +18,6 @@ static int run(enum collective collective, const float* in, float* out, size_t c
 }
 
 int main(int argc, char** argv) {
-  const struct library library = {.rank = 0, .nranks = 1, .run = run, .allocate = ordinary_memory};
+  const struct library library = {.rank = 0, .nranks = 1, .run = run, .allocate = ordinary_memory, .release = free};
   return measure(&library, argc, argv);
 }

@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is compared, and how each is built and started.
+"""Who is compared, and how each is started.
 
 A contestant is a library with the settings under which it is measured. A peer that has several useful settings is several
-contestants; the best of them at a point is the peer's figure there.
+contestants; the best of them at a point is the peer's figure there. All elements are float32, so Open MPI's vectorized
+operators, which saturate sums of 8 and 16 bits, take part.
 """
-import ctypes
 import os
-import re
-import shutil
-import subprocess
 from dataclasses import dataclass, field
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PACKAGES = {"openmpi": ["openmpi-bin", "libopenmpi-dev"], "mpich": ["mpich", "libmpich-dev"], "gloo": ["libgloo-dev"]}
+from peers import environment_of, launcher
 
-
-class Absent(Exception):
-    """A contestant cannot take part; the text says why."""
+SPINS = "not measured where ranks outnumber cores: its waiting ranks keep their cores, so 8 bytes take 12 ms; --full measures it"
+UCX = ("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
+LOOPBACK = ("--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo")
 
 
 @dataclass(frozen=True)
@@ -27,6 +22,8 @@ class Contestant:
     transport: str
     settings: dict = field(default_factory=dict)  # environment
     options: tuple = ()  # of the library's launcher
+    usual: bool = True  # False: only --full measures it
+    not_crowded: str = ""  # why a usual run leaves it out where ranks outnumber cores
 
 
 def contestants(transport):
@@ -36,103 +33,47 @@ def contestants(transport):
             Contestant("tutti", "tutti", "shm"),
             Contestant("tutti, registered", "tutti", "shm", {"COMPARE_MEMORY": "registered"}),
             Contestant("openmpi", "openmpi", "shm", options=("--mca", "pml", "ob1", "--mca", "btl", "self,vader")),
-            Contestant("openmpi, ucx", "openmpi", "shm", options=("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls",
-                                                                  "any", "--mca", "opal_common_ucx_devices", "any")),
-            Contestant("mpich", "mpich", "shm"),
+            Contestant("openmpi, ucx", "openmpi", "shm", options=UCX),
+            Contestant("openmpi5", "openmpi5", "shm", options=("--mca", "pml", "ob1", "--mca", "btl", "self,sm")),
+            Contestant("openmpi5, ucx", "openmpi5", "shm", options=UCX, usual=False),
+            Contestant("mpich", "mpich", "shm", usual=False),
+            Contestant("mpich5", "mpich5", "shm", not_crowded=SPINS),
+            Contestant("intelmpi", "intelmpi", "shm", {"I_MPI_FABRICS": "shm"}),
         ]
+    over_tcp = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}
     return [
         Contestant("tutti", "tutti", "tcp", {"TUTTI_TRANSPORT": "tcp"}),
-        Contestant("openmpi", "openmpi", "tcp",
-                   options=("--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo")),
-        Contestant("mpich", "mpich", "tcp", {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}),
+        Contestant("openmpi", "openmpi", "tcp", options=LOOPBACK),
+        Contestant("openmpi5", "openmpi5", "tcp", options=LOOPBACK),
+        Contestant("mpich", "mpich", "tcp", over_tcp, usual=False),
+        Contestant("mpich5", "mpich5", "tcp", over_tcp, usual=False),
+        Contestant("mpich5, libfabric", "mpich5", "tcp", {**over_tcp, "MPIR_CVAR_CH4_NETMOD": "ofi"}, not_crowded=SPINS),
+        # Without the last setting its collectives use shared memory all the same.
+        Contestant("intelmpi", "intelmpi", "tcp", {"I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "I_MPI_COLL_INTRANODE": "pt2pt"}),
         Contestant("gloo, ring", "gloo", "tcp"),
-        Contestant("gloo, bcube", "gloo", "tcp", {"COMPARE_ALGORITHM": "bcube"}),
+        Contestant("gloo, bcube", "gloo", "tcp", {"COMPARE_ALGORITHM": "bcube"}, usual=False),
     ]
-
-
-def _compile(command, what):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise Absent(f"{what} cannot be compiled: {(done.stderr.strip() or done.stdout.strip()).splitlines()[0]}")
-
-
-class Programs:
-    """The measuring programs, compiled into `folder` when they are first asked for."""
-
-    def __init__(self, folder, build):
-        self.folder, self.build = Path(folder), Path(build)
-        self.made = {}
-
-    def of(self, library):
-        """The program of a library, or of "limits". Throws Absent."""
-        if library not in self.made:
-            try:
-                self.made[library] = self._make(library)
-            except Absent as why:
-                self.made[library] = why
-        if isinstance(self.made[library], Absent):
-            raise self.made[library]
-        return self.made[library]
-
-    def version(self, library):
-        """What the library itself says, in short: "4.1.4". Throws Absent."""
-        done = subprocess.run([self.of(library), "--version"], capture_output=True, text=True)
-        found = re.search(r"\d+(\.\d+)+\S*\b", done.stdout)
-        if done.returncode or not found:
-            raise Absent(f"{library}: expected a version like 4.1.4, got status {done.returncode} and "
-                         f'"{(done.stdout + done.stderr).strip()[:200]}"')
-        return found[0]
-
-    def _make(self, library):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        source, program, loop = HERE / "programs", self.folder / library, self.folder / "loop.o"
-        if not loop.exists():
-            _compile(["gcc", "-O3", "-c", source / "loop.c", "-o", loop], "the measuring loop")
-        if library == "tutti":
-            libraries = self.build / "lib"
-            if not (libraries / "libtutti.so").exists():
-                raise Absent(f"{libraries}/libtutti.so is not there: build Tutti first (cmake --build {self.build})")
-            _compile(["gcc", "-O3", "-I", HERE.parent.parent / "core/include", source / "tutti.c", loop, "-o", program,
-                      f"-L{libraries}", "-ltutti", f"-Wl,-rpath,{libraries}"], "the program for Tutti")
-        elif library in ("openmpi", "mpich"):
-            compiler = f"mpicc.{library}"
-            if not shutil.which(compiler):
-                raise Absent(f"{compiler} is not installed: apt-get install {' '.join(PACKAGES[library])}")
-            _compile([compiler, "-O3", source / "mpi.c", loop, "-o", program], f"the program for {library}")
-        elif library == "gloo":
-            if not Path("/usr/include/gloo/context.h").exists():
-                raise Absent(f"Gloo is not installed: apt-get install {' '.join(PACKAGES['gloo'])}")
-            _compile(["g++", "-std=c++17", "-O3", source / "gloo.cpp", loop, "-o", program, "-lgloo", "-lpthread"],
-                     "the program for Gloo")
-        else:
-            _compile(["g++", "-std=c++20", "-O3", "-march=native", source / "limits.cpp", loop, "-o", program],
-                     "the program for the limits")
-        return program
-
-
-def ucx_version():
-    """Of UCX, which carries Open MPI's and MPICH's messages under some settings; "": it is not installed."""
-    try:
-        say = ctypes.CDLL("libucp.so.0").ucp_get_version_string
-    except (OSError, AttributeError):
-        return ""
-    say.restype = ctypes.c_char_p
-    return say().decode()
 
 
 def command(contestant, ranks, arguments, programs, meeting):
     """The processes of one run: a list of (argv, environment). `meeting`: an empty folder. Throws Absent."""
-    program = [str(programs.of(contestant.library)), *arguments]
-    environment = dict(os.environ, **contestant.settings)
-    cores = len(os.sched_getaffinity(0))
-    if contestant.library == "tutti":
+    library = contestant.library
+    program = [str(programs.of(library)), *arguments]
+    environment = {**programs.environment, **environment_of(library, programs.peers), **contestant.settings}
+    crowded = ranks > len(os.sched_getaffinity(0))
+    if library == "tutti":
         return [([str(programs.build / "bin/tuttirun"), "-n", str(ranks), "--no-label", *program], environment)]
-    if contestant.library == "openmpi":
-        environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-        crowded = ["--oversubscribe"] if ranks > cores else []
-        return [(["mpirun.openmpi", "-n", str(ranks), "--bind-to", "none", *crowded, *contestant.options, *program],
-                 environment)]
-    if contestant.library == "mpich":
-        return [(["mpiexec.mpich", "-n", str(ranks), "-bind-to", "none", *program], environment)]
-    environment.update(WORLD_SIZE=str(ranks), COMPARE_MEETING=str(meeting))
-    return [(program, dict(environment, RANK=str(rank))) for rank in range(ranks)]
+    if library == "gloo":
+        environment.update(WORLD_SIZE=str(ranks), COMPARE_MEETING=str(meeting))
+        return [(program, dict(environment, RANK=str(rank))) for rank in range(ranks)]
+    start = [launcher(library, programs.peers), "-n", str(ranks)]
+    if library in ("openmpi", "openmpi5"):
+        for name in ("OMPI", "PRTE"):  # else it refuses to start as root
+            environment.update({f"{name}_ALLOW_RUN_AS_ROOT": "1", f"{name}_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        more_than_cores = ["--oversubscribe"] if library == "openmpi" else ["--map-by", ":OVERSUBSCRIBE"]
+        yields = ["--mca", "mpi_yield_when_idle", "1"] if crowded else []
+        return [([*start, "--bind-to", "none", *more_than_cores, *yields, *contestant.options, *program], environment)]
+    if library == "intelmpi":
+        environment.update(I_MPI_PIN="off", I_MPI_HYDRA_BOOTSTRAP="fork", **({"I_MPI_THREAD_YIELD": "2"} if crowded else {}))
+        return [([*start, *program], environment)]
+    return [([*start, "-bind-to", "none", *program], environment)]

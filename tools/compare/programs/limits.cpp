@@ -253,21 +253,21 @@ class Yard {
     body();
     meet();
     auto begin = Clock::now();
-    body();
-    const double estimate = us(Clock::now() - begin);
+    for (int i = 0; i < 2; ++i) body();
+    const double estimate = us(Clock::now() - begin) / 2;
     if (!me_)
-      board_->calls.store(static_cast<uint64_t>(std::clamp(limit_us / batches / std::max(estimate, 0.01), 1.0, 1e6)));
+      board_->calls.store(static_cast<uint64_t>(std::clamp(limit_us / count / std::max(estimate, 0.01), 1.0, 1e6)));
     meet();
     const uint64_t calls = board_->calls.load();
-    for (int batch = 0; batch < batches; ++batch) {
+    for (int batch = 0; batch < count; ++batch) {
       meet();
       begin = Clock::now();
       for (uint64_t i = 0; i < calls; ++i) body();
       board_->batch_us[me_][batch] = static_cast<float>(us(Clock::now() - begin) / static_cast<double>(calls));
     }
     meet();
-    std::vector<float> longest(static_cast<size_t>(batches));
-    for (int batch = 0; batch < batches; ++batch)
+    std::vector<float> longest(static_cast<size_t>(count));
+    for (int batch = 0; batch < count; ++batch)
       longest[batch] = std::max(board_->batch_us[0][batch], board_->batch_us[1][batch]);
     meet();
     return longest;

@@ -2,21 +2,24 @@
 """The command line of tools/compare-peers."""
 import argparse
 import datetime
+import json
 import os
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from contestants import PACKAGES, Absent, Programs, contestants, ucx_version
+import busy
+import goals
+import parts
+from contestants import contestants
 from machine import machine
+from parts import COLLECTIVES, MIB, MODES, TRANSPORTS
+from peers import LIBRARIES, Absent, Programs, install, ucx_version
 from plot import picture
 from report import document, groups, rows, summary, tables, written
 from runs import measure_all
 
-COLLECTIVES = ["broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter", "all_to_all",
-               "barrier"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -51,53 +54,61 @@ def one_of(choices):
     return choose
 
 
-def parse(arguments):
+def _parser():
     parser = argparse.ArgumentParser(
-        prog="compare-peers", description="Measures Tutti beside Open MPI, MPICH and Gloo, in turn, with processes pinned alike. "
-        "Installs those from Debian's packages when they are absent (needs root or sudo).")
+        prog="compare-peers", description="Measures Tutti beside Open MPI, MPICH, Intel MPI and Gloo, in turn, with processes "
+        "pinned alike. Installs those when they are absent: Debian's packages (needs root or sudo), and wheels of PyPI in "
+        "virtual environments of their own.")
     parser.add_argument("-b", type=size, default=8, metavar="SIZE", help="smallest total size in bytes (8)")
-    parser.add_argument("-e", type=size, default=256 << 20, metavar="SIZE", help="largest total size (256M)")
-    parser.add_argument("-f", type=whole(2), default=4, metavar="FACTOR", help="from one size to the next (4)")
-    parser.add_argument("--ranks", type=several(whole(2)), default=[2, 4, 8], metavar="N,...", help="numbers of ranks (2,4,8)")
-    parser.add_argument("--transports", type=several(one_of(["shm", "tcp"])), default=["shm", "tcp"], metavar="T,...",
-                        help="shm, tcp (both)")
-    parser.add_argument("--collectives", type=several(one_of(COLLECTIVES)), default=COLLECTIVES, metavar="C,...",
-                        help="by Tutti's names (all nine)")
-    parser.add_argument("--modes", type=several(one_of(["constant", "rewritten"])), default=["constant", "rewritten"],
-                        metavar="M,...", help="constant input, or input rewritten before each call (both)")
-    parser.add_argument("--libraries", type=several(one_of(list(PACKAGES))), default=list(PACKAGES), metavar="L,...",
-                        help="the peers: openmpi, mpich, gloo (all)")
-    parser.add_argument("--rounds", type=whole(1), default=3, help="how often everything is measured, in turn (3)")
-    parser.add_argument("--milliseconds", type=whole(1), default=40, help="for one point of one contestant in a round (40)")
+    parser.add_argument("-e", type=size, default=256 * MIB, metavar="SIZE", help="largest total size (256M)")
+    parser.add_argument("-f", type=whole(2), metavar="FACTOR", help="measure every size from -b on in these steps, for each "
+                        "number of ranks, transport and collective; without it a table of sizes (parts.py)")
+    parser.add_argument("--full", action="store_true", help="the same with -f 4, with all settings of all peers, 3 rounds: hours")
+    parser.add_argument("--ranks", type=several(whole(2)), metavar="N,...", help="only these numbers of ranks (2,4,8)")
+    parser.add_argument("--transports", type=several(one_of(TRANSPORTS)), metavar="T,...", help="only these: shm, tcp")
+    parser.add_argument("--collectives", type=several(one_of(COLLECTIVES)), metavar="C,...", help="only these, by Tutti's names")
+    parser.add_argument("--modes", type=several(one_of(MODES)), metavar="M,...",
+                        help="only this input: constant, or rewritten before each call")
+    parser.add_argument("--libraries", type=several(one_of(LIBRARIES)), default=list(LIBRARIES), metavar="L,...",
+                        help=f"only these peers: {', '.join(LIBRARIES)}")
+    parser.add_argument("--minutes", type=whole(1), default=10, help="start no round that would end later, after the second (10)")
+    parser.add_argument("--rounds", type=whole(1), help="how often everything is measured, in turn, however long it takes")
+    parser.add_argument("--milliseconds", type=whole(1), default=10, help="for one point of one contestant in a round (10)")
+    parser.add_argument("--busy", type=whole(1), metavar="N", help="instead measure the median and the 99th percentile of 8 bytes, "
+                        "with and without N foreign programs that keep the first N cores busy")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="Tutti's build folder (build)")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="where wheels are installed (BUILD/peers)")
     parser.add_argument("--no-install", action="store_true", help="leave out what is not installed")
-    parser.add_argument("-o", type=Path, default=None, metavar="FOLDER", help="where the results go (BUILD/compare)")
+    parser.add_argument("-o", type=Path, metavar="FOLDER", help="where the results go (BUILD/compare)")
+    return parser
+
+
+def parse(arguments):
+    parser = _parser()
     options = parser.parse_args(arguments)
     if options.e < options.b:
         parser.error(f"-e {options.e} is below -b {options.b}")
-    options.sizes = []
-    at = options.b
-    while at <= options.e:
-        options.sizes.append(at)
-        at *= options.f
+    options.usual = not options.full
+    listed = parts.USUAL
+    if options.full or options.f or not set(options.ranks or []) <= set(parts.RANKS):
+        listed = parts.everything(parts.steps(options.b, options.e, options.f or 4), options.ranks or parts.RANKS)
+    options.parts = parts.restricted(listed, options.ranks, options.transports, options.collectives, options.modes, options.b,
+                                     options.e)
+    if not options.parts:
+        parser.error("nothing is left to measure: the usual run has no such sizes; -f 4 measures every size from -b to -e")
+    if options.full and not options.rounds:
+        options.rounds = 3
     options.build = options.build.resolve()
+    options.peers = (options.peers or options.build / "peers").resolve()
     options.o = (options.o or options.build / "compare").resolve()
     return options
-
-
-def install(libraries):
-    """What is missing is said and left out: a comparison with fewer peers is still one."""
-    wanted = [package for library in libraries for package in PACKAGES[library]]
-    with tempfile.NamedTemporaryFile("w", suffix=".packages") as listed:
-        listed.write("\n".join(wanted) + "\n")
-        listed.flush()
-        subprocess.run([ROOT / "tools/install-packages", listed.name], check=False)
 
 
 def command_line(arguments):
     """As it was typed, without the options that name folders of this machine and change nothing that is measured."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--build")
+    parser.add_argument("--peers")
     parser.add_argument("-o")
     parser.add_argument("--no-install", action="store_true")
     return shlex.join(["tools/compare-peers", *parser.parse_known_args(arguments)[1]])
@@ -113,12 +124,58 @@ def commit(folder):
 def about(arguments, plan):
     """What a reader of the figures has to know beside them; report.document() adds the figures."""
     return {"date": datetime.date.today().isoformat(), "machine": machine(), "command": command_line(arguments),
-            "rounds": plan.rounds, "commit": commit(plan.build), "load_before": round(os.getloadavg()[0], 2)}
+            "commit": commit(plan.build), "load_before": round(os.getloadavg()[0], 2)}
 
 
 def versions(libraries, programs):
     told = {library: programs.version(library) for library in libraries}
     return {**told, "ucx": ucx_version()} if ucx_version() else told
+
+
+def entrants(plan, programs, say):
+    """The contestants by transport. Throws Absent if Tutti is not among them."""
+    field = {}
+    for transport in dict.fromkeys(part.transport for part in plan.parts):
+        field[transport] = []
+        for contestant in contestants(transport):
+            if contestant.library not in ["tutti", *plan.libraries] or (plan.usual and not contestant.usual):
+                continue
+            try:
+                programs.of(contestant.library)
+                field[transport].append(contestant)
+            except Absent as why:
+                if contestant.library == "tutti":
+                    raise
+                say(f"compare-peers: {contestant.name} over {transport} takes no part: {why}")
+    return field
+
+
+def write_comparison(plan, results, facts):
+    """The files, and what is printed."""
+    all_rows = rows(results)
+    found = goals.verdicts(all_rows, facts["machine"]["cores"])
+    text = tables(all_rows) + "\n" + goals.report(found)
+    (plan.o / "compare.json").write_text(written({**document(results, all_rows, facts), **goals.document(found)}))
+    (plan.o / "compare.md").write_text(text)
+    for (ranks, transport), part in groups(all_rows, lambda row: (row.ranks, row.transport)):
+        if drawn := picture(f"{ranks} ranks over {transport}", part):
+            (plan.o / f"compare-{ranks}-{transport}.svg").write_text(drawn)
+    print(text)
+    for (ranks, transport, collective, name), why in results.reasons.items():
+        print(f"{name}, {ranks} ranks over {transport}, {collective}: {why}")
+    for line in summary(all_rows):
+        print(line)
+    print(f"{plan.o}/compare.json, compare.md, and pictures where a peer took part")
+    return 1 if any(key[3].startswith("tutti") for key in results.reasons) else 0
+
+
+def write_busy(plan, told, facts):
+    text = busy.table(told, plan.busy) + "".join(f"\n{line}\n" for line in busy.verdict(told))
+    (plan.o / "busy.json").write_text(json.dumps({"format": busy.FORMAT, **facts, "busy": plan.busy, "points": told}, indent=1))
+    (plan.o / "busy.md").write_text(text)
+    print(text)
+    print(f"{plan.o}/busy.json, busy.md")
+    return 1 if any(one["contestant"] == "tutti" and one["reason"] for one in told) else 0
 
 
 def main(arguments):
@@ -131,43 +188,20 @@ def main(arguments):
     if facts["load_before"] > 0.5:
         say(f"compare-peers: the machine is busy (load {facts['load_before']:.1f}): ratios mean less than on an idle one")
     if not plan.no_install:
-        install(plan.libraries)
+        install(plan.libraries, plan.peers, say)
     try:
         plan.o.mkdir(parents=True, exist_ok=True)
     except OSError as why:
         say(f"compare-peers: {plan.o} cannot be made: {why.strerror}")
         return 1
-    programs = Programs(plan.o / "programs", plan.build)
-    field = {}
-    for transport in plan.transports:
-        field[transport] = []
-        for contestant in contestants(transport):
-            if contestant.library not in ["tutti", *plan.libraries]:
-                continue
-            try:
-                programs.of(contestant.library)
-                field[transport].append(contestant)
-            except Absent as why:
-                say(f"compare-peers: {contestant.name} over {transport} takes no part: {why}")
-                if contestant.library == "tutti":
-                    return 1
+    programs = Programs(plan.o / "programs", plan.build, plan.peers, dict(os.environ))
     try:
+        field = entrants(plan, programs, say)
         facts["versions"] = versions(dict.fromkeys(one.library for some in field.values() for one in some), programs)
     except Absent as why:
         say(f"compare-peers: {why}")
         return 1
-    results = measure_all(plan, field, programs, say)
-    all_rows = rows(results)
-    (plan.o / "compare.json").write_text(written(document(results, all_rows, facts)))
-    (plan.o / "compare.md").write_text(tables(all_rows))
-    for (ranks, transport), part in groups(all_rows, lambda row: (row.ranks, row.transport)):
-        if drawn := picture(f"{ranks} ranks over {transport}", part):
-            (plan.o / f"compare-{ranks}-{transport}.svg").write_text(drawn)
-    print(tables(all_rows))
-    for (ranks, transport, collective, name), why in results.reasons.items():
-        print(f"{name}, {ranks} ranks over {transport}, {collective}: {why}")
-    for line in summary(all_rows):
-        print(line)
-    print(f"{plan.o}/compare.json, compare.md, and pictures where a peer took part")
-    failed = [key for key in results.reasons if key[3].startswith("tutti")]
-    return 1 if failed else 0
+    if plan.busy:
+        return write_busy(plan, busy.measure_busy(plan, field, programs, say), facts)
+    results, facts["rounds"] = measure_all(plan, field, programs, say)
+    return write_comparison(plan, results, facts)

@@ -40,8 +40,8 @@ def steps(first, last, factor):
     return tuple(sizes)
 
 
-def everything(sizes):
-    return tuple(Part(ranks, transport, COLLECTIVES, sizes) for ranks in RANKS for transport in TRANSPORTS)
+def everything(sizes, ranks):
+    return tuple(Part(number, transport, COLLECTIVES, sizes) for number in ranks for transport in TRANSPORTS)
 
 
 def restricted(parts, ranks, transports, collectives, modes, smallest, largest):

@@ -26,7 +26,7 @@ STYLE = """<style>
 """
 
 
-def _text(css, x, y, anchor, words):
+def text(css, x, y, anchor, words):
     return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>\n'
 
 
@@ -35,11 +35,13 @@ def _lines(some):
     found = {name: [] for name in LINES}
     for row in sorted(some, key=lambda row: row.bytes):
         for memory, figure in row.tutti.items():
-            said = f"{size_text(row.bytes)}: {time_text(figure.us)} us, {row.peer.name} {time_text(row.peer.us)} us"
+            said = (f"{size_text(row.bytes)}: {time_text(figure.us)} us, {row.peer.name} {time_text(row.peer.us)} us: "
+                    f"{row.ratio(memory):.2f} of the best peer")
             found[memory].append((row.bytes, row.ratio(memory), row.noisy, said))
         if "ordinary" in row.limits:
             limit = row.limits["ordinary"]
-            said = f"{size_text(row.bytes)}: {limit.name} {time_text(limit.us)} us"
+            said = (f"{size_text(row.bytes)}: {limit.name} {time_text(limit.us)} us: {limit.us / row.peer.us:.2f} of the best "
+                    "peer")
             found["limit"].append((row.bytes, limit.us / row.peer.us, limit.spread > NOISY, said))
     return {name: points for name, points in found.items() if points}
 
@@ -48,8 +50,8 @@ def _power_text(power):
     return str(1 << power) if power >= 0 else f"1/{1 << -power}"
 
 
-def _panel(x, y, head, lines):
-    """Both axes are powers of two; the panel is as high as its values need."""
+def panel(x, y, head, lines):
+    """`lines`: by CSS class (size, ratio, noisy, what the point says). Both axes are powers of two; the panel is as high as its values need."""
     sizes = [math.log2(size) for points in lines.values() for size, *_ in points]
     ratios = [math.log2(ratio) for points in lines.values() for _, ratio, *_ in points]
     low, high = min(math.floor(min(ratios)), -1), max(math.ceil(max(ratios)), 1)
@@ -62,21 +64,20 @@ def _panel(x, y, head, lines):
         return y + HEIGHT * (high - power) / (high - low)
 
     svg = f'<rect class="panel" x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>\n'
-    svg += _text("head", x, y - 10, "start", head)
+    svg += text("head", x, y - 10, "start", head)
     for power in range(math.ceil(first), math.floor(last) + 1, max(1, math.ceil((last - first) / 6))):
         svg += f'<path class="grid" d="M{across(2 ** power):.1f} {y}v{HEIGHT}"/>\n'
-        svg += _text("note", across(2 ** power), y + HEIGHT + 17, "middle", size_text(1 << power))
+        svg += text("note", across(2 ** power), y + HEIGHT + 17, "middle", size_text(1 << power))
     for power in range(low, high + 1, max(1, math.ceil((high - low) / 8))):
         svg += f'<path class="grid" d="M{x} {up(power):.1f}h{WIDTH}"/>\n'
-        svg += _text("note", x - 7, up(power) + 4, "end", _power_text(power))
+        svg += text("note", x - 7, up(power) + 4, "end", _power_text(power))
     svg += f'<path class="peer" d="M{x} {up(0):.1f}h{WIDTH}"/>\n'
     for name, points in lines.items():
         places = [(across(size), up(math.log2(ratio))) for size, ratio, *_ in points]
         svg += f'<path class="line {name}" d="M' + "L".join(f"{a:.1f} {b:.1f}" for a, b in places) + '"/>\n'
-        for (a, b), (_, ratio, noisy, said) in zip(places, points):
+        for (a, b), (_, _, noisy, said) in zip(places, points):
             css = f"{name} noisy" if noisy else name
-            said = escape(f"{said}: {ratio:.2f} of the best peer")
-            svg += f'<circle class="{css}" cx="{a:.1f}" cy="{b:.1f}" r="3.5"><title>{said}</title></circle>\n'
+            svg += f'<circle class="{css}" cx="{a:.1f}" cy="{b:.1f}" r="3.5"><title>{escape(said)}</title></circle>\n'
     return svg
 
 
@@ -92,16 +93,20 @@ def picture(title, some):
     columns = min(COLUMNS, len(panels))
     width = max(LEFT + columns * (WIDTH + GAP_X), 740, 48 + 12 * len(title))
     height = TOP + math.ceil(len(panels) / columns) * (HEIGHT + GAP_Y)
-    body = _text("title", 24, 38, "start", title)
-    body += '<path class="peer" d="M24 64h18"/>' + _text("", 48, 68, "start", "best peer = 1")
+    body = text("title", 24, 38, "start", title)
+    body += '<path class="peer" d="M24 64h18"/>' + text("", 48, 68, "start", "best peer = 1")
     x = 150
     for name in (name for name in LINES if any(name in lines for _, lines in panels)):
         words = "limit for ordinary memory" if name == "limit" else f"Tutti, {name} memory"
-        body += f'<path class="line {name}" d="M{x} 64h18"/>' + _text("", x + 24, 68, "start", words)
+        body += f'<path class="line {name}" d="M{x} 64h18"/>' + text("", x + 24, 68, "start", words)
         x += 190
     for at, (collective, lines) in enumerate(panels):
-        body += _panel(LEFT + at % columns * (WIDTH + GAP_X), TOP + at // columns * (HEIGHT + GAP_Y), collective, lines)
-    body += _text("note", LEFT, height - 20, "start",
+        body += panel(LEFT + at % columns * (WIDTH + GAP_X), TOP + at // columns * (HEIGHT + GAP_Y), collective, lines)
+    body += text("note", LEFT, height - 20, "start",
                   f"time divided by the best peer's, against bytes; input {mode}; hollow points are noisy")
+    return document(title, width, height, body)
+
+
+def document(title, width, height, body, style=STYLE):
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            f'role="img">\n<title>{escape(title)}</title>\n{STYLE}<rect class="paper" width="100%" height="100%"/>\n{body}</svg>\n')
+            f'role="img">\n<title>{escape(title)}</title>\n{style}<rect class="paper" width="100%" height="100%"/>\n{body}</svg>\n')

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was measured, as rows with ratios, tables, a summary and JSON."""
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Optional
 
 from runs import median
@@ -11,13 +11,16 @@ MEMORIES = ("ordinary", "registered")
 NOISY = 1.5  # a spread above this: the machine was not quiet
 NEAR = 1.1  # times the best peer
 
-# Which yardstick bounds a collective of two ranks, and which share of the total each rank moves. Ordinary memory has the
-# better of two; registered memory one.
-ORDINARY = {"all_reduce": (("staged", "direct"), 1), "all_gather": (("fetch", "fetch_direct"), 2),
-            "all_to_all": (("fetch", "fetch_direct"), 2), "broadcast": (("fetch", "fetch_direct"), 1)}
+# Which yardsticks bound a collective of two ranks, the best of them counting, and which share of the total each rank moves.
+# In these two a rank also copies its own block, which the yardstick "own" measures.
+WITH_OWN_BLOCK = ("all_gather", "all_to_all")
+ORDINARY = {"all_reduce": (("staged", "direct"), 1), "all_gather": (("staged_copy", "fetch_direct"), 2),
+            "all_to_all": (("staged_copy", "fetch_direct"), 2), "broadcast": (("staged_one", "fetch_one_direct"), 1),
+            "send_receive": (("staged_copy", "fetch_direct"), 1)}
 REGISTERED = {"all_reduce": (("mapped",), 1), "all_gather": (("fetch",), 2), "all_to_all": (("fetch",), 2),
-              "broadcast": (("fetch",), 1)}
-OVER_TCP = {"all_reduce": (("sockets",), 1), "all_gather": (("sockets",), 2), "all_to_all": (("sockets",), 2)}
+              "broadcast": (("fetch_one",), 1), "send_receive": (("fetch",), 1)}
+OVER_TCP = {"all_reduce": (("sockets",), 1), "all_gather": (("sockets",), 2), "all_to_all": (("sockets",), 2),
+            "send_receive": (("sockets",), 1)}
 
 
 @dataclass
@@ -43,6 +46,7 @@ class Row:
     tutti: dict  # Figure by the kind of memory, "ordinary" or "registered"
     peer: Optional[Figure]  # the best one
     limits: dict  # Figure by the kind of memory, where there is a yardstick
+    libraries: dict = field(default_factory=dict)  # Figure of each peer's fastest setting, by library
 
     @property
     def spread(self):
@@ -66,14 +70,18 @@ def _limit_of(place, memory, yardsticks):
         return None
     table = OVER_TCP if transport == "tcp" else REGISTERED if memory == "registered" else ORDINARY
     if transport == "shm" and (collective == "barrier" or size <= 64):
-        names, share, size = ("line",), 1, 8
+        names, moved = ("line",), 8
     elif collective in table:
         names, share = table[collective]
+        moved = max(size // share, 8)
     else:
         return None
-    found = [Figure.of(name, times) for (name, bytes_), times in yardsticks.items()
-             if name in names and (name == "line" or bytes_ * share == size)]
-    return min(found, key=lambda one: one.us, default=None)
+    found = [Figure.of(name, yardsticks[name, moved]) for name in names if (name, moved) in yardsticks]
+    best = min(found, key=lambda one: one.us, default=None)
+    own = yardsticks.get(("own", moved))
+    if best and own and transport == "shm" and collective in WITH_OWN_BLOCK and best.name != "line":
+        return Figure.of(best.name + " and own", [a + b for a, b in zip(yardsticks[best.name, moved], own)])
+    return best
 
 
 def rows(results):
@@ -84,8 +92,11 @@ def rows(results):
         peers = [one for one in figures if not one.name.startswith("tutti")]
         tutti = {"registered" if "registered" in one.name else "ordinary": one for one in figures if one not in peers}
         limits = {memory: limit for memory in tutti if (limit := _limit_of(place, memory, results.yardsticks))}
+        libraries = {}
+        for one in sorted(peers, key=lambda one: one.us, reverse=True):  # the fastest comes last and stays
+            libraries[one.name.split(",")[0]] = one
         if tutti:
-            made.append(Row(*place, tutti, min(peers, key=lambda one: one.us, default=None), limits))
+            made.append(Row(*place, tutti, min(peers, key=lambda one: one.us, default=None), limits, libraries))
     return made
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from checked_json import TEXT, fault, is_number, is_text, refuse, whole
-from contestants import PACKAGES
+from peers import LIBRARIES
 from report import FORMAT, rows
 from runs import Results
 
@@ -77,8 +77,8 @@ def _contradiction(told):
         seen.add(place)
         for contestant in point["us"]:
             library = contestant.split(",")[0]
-            if library not in ("tutti", *PACKAGES):
-                return f"points[{at}].us", f"contestants of tutti, {', '.join(PACKAGES)}", json.dumps(contestant)
+            if library not in ("tutti", *LIBRARIES):
+                return f"points[{at}].us", f"contestants of tutti, {', '.join(LIBRARIES)}", json.dumps(contestant)
             if library not in told["versions"]:
                 return "versions", f"one for {library}, which was measured", json.dumps(told["versions"])
     if not any("tutti" in point["us"] for point in told["points"]):

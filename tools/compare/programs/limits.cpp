@@ -6,7 +6,7 @@
 // usage: limits SIZES COPIES MILLISECONDS
 //
 // One line of JSON for each yardstick and size, with the times of seven batches of calls. COPIES are the sizes of what
-// goes both ways: staged_copy, fetch, fetch_direct and sockets.
+// goes both ways: staged_copy, fetch, fetch_direct, sockets and own.
 //
 //   line      a cache line there and back, once: the limit of the smallest messages
 //   staged    all_reduce of private memory through slots in shared memory
@@ -14,6 +14,7 @@
 //   direct    all_reduce of private memory by process_vm_readv
 //   staged_copy, fetch, fetch_direct   each process gets as many bytes of the other: through slots, out of memory that
 //             both map, by process_vm_readv
+//   own       each process copies as many bytes of its private memory
 //   staged_one, fetch_one, fetch_one_direct   the same one way: only the second process gets them
 //   sockets   as many bytes both ways over a TCP connection on the loopback interface, busy polled
 //
@@ -173,6 +174,9 @@ class Yard {
     fastest("fetch", n, stores_, [this, n](const Way& way) { fetch(n, way, true); });
     require(is_theirs(n), "fetch: wrong result");
     if (may_read()) fastest("fetch_direct", n, plain_, [this, n](const Way&) { fetch_direct(n, true); });
+    fastest("own", n, stores_, [this, n](const Way& way) {
+      combine(out_, nullptr, in_, nullptr, n, way.past_caches);
+    });
     fastest("sockets", n, plain_, [this, n](const Way&) { over_sockets(n * sizeof(float)); });
   }
 

@@ -154,15 +154,15 @@ def write_comparison(plan, results, facts):
     """The files, and what is printed."""
     all_rows = rows(results)
     found = goals.verdicts(all_rows, facts["machine"]["cores"])
-    text = tables(all_rows) + "\n" + goals.report(found)
+    standing = goals.report(found)
     (plan.o / "compare.json").write_text(written({**document(results, all_rows, facts), **goals.document(found)}))
-    (plan.o / "compare.md").write_text(text)
+    (plan.o / "compare.md").write_text(tables(all_rows) + "\n" + standing)
     for (ranks, transport), part in groups(all_rows, lambda row: (row.ranks, row.transport)):
         if drawn := picture(f"{ranks} ranks over {transport}", part):
             (plan.o / f"compare-{ranks}-{transport}.svg").write_text(drawn)
-    print(text)
-    for (ranks, transport, collective, name), why in results.reasons.items():
-        print(f"{name}, {ranks} ranks over {transport}, {collective}: {why}")
+    print(standing)
+    for (ranks, transport, name, why), some in groups(results.reasons.items(), lambda one: (*one[0][:2], one[0][3], one[1])):
+        print(f"{name}, {ranks} ranks over {transport}, {', '.join(key[2] for key, _ in some)}: {why}")
     for line in summary(all_rows):
         print(line)
     print(f"{plan.o}/compare.json, compare.md, and pictures where a peer took part")

@@ -5,11 +5,16 @@ import re
 import statistics
 import textwrap
 
+import goals
+import peers_plot
+import reasons
+from peers import shown_name
 from plot import picture
-from report import MEMORIES, NOISY, Tally, case_text, groups, table
+from report import MEMORIES, NOISY, Tally, case_text, groups, size_text, table
 
-SUMMARY, RESULTS = "<!-- measured: summary -->", "<!-- measured: results -->"
-NAMES = {"tutti": "Tutti", "openmpi": "Open MPI", "mpich": "MPICH", "gloo": "Gloo", "ucx": "UCX"}
+SUMMARY, BEHIND, RESULTS = "<!-- measured: summary -->", "<!-- measured: behind -->", "<!-- measured: results -->"
+MARKS = (SUMMARY, BEHIND, RESULTS)
+IDLE = 0.5  # the load before, up to which a machine counts as idle
 HOW_TO_READ = f"""\
 Each machine has a summary, pictures and tables. A row is a size in bytes, of all ranks together. Times are medians
 over the rounds. The best peer is the fastest setting of a peer at that size. The limit is a hand-written exchange, as
@@ -45,6 +50,47 @@ def pictures(files):
     return {name: text for name, text in made.items() if text}
 
 
+def peers_picture(files):
+    """All peers, of the newest results of an idle machine: the text; "": there are none."""
+    drawn = (peers_plot.picture(file.title, file.rows, file.about["versions"]) for file in files
+             if file.about["load_before"] <= IDLE)
+    return next((text for text in drawn if text), "")
+
+
+def _verdicts(file):
+    return goals.verdicts(file.rows, file.about["machine"]["cores"])
+
+
+def _behind(file, why):
+    """How many points miss each goal, and a line for each collective that misses one, with its reason."""
+    found = _verdicts(file)
+    if not found:
+        return ""
+    lines = [f"### Goals, {file.title}\n", goals.counts_table(found)]
+    missed = goals.behind(found)
+    if not missed:
+        return "\n".join([*lines, "No goal is missed.\n"])
+    lines.append(_wrapped("Where Tutti is behind: sizes with the ratio to the best peer or to the limit, the farther one of constant "
+                          "and rewritten input. Ratios in brackets are noisy.") + "\n")
+    lines += ["| goal | at most | ranks | memory | collective | bytes: ratio | reason |", "| --- | ---: | --- | --- | --- | --- | --- |"]
+    missed.sort(key=lambda one: (goals.GOALS.index(one.goal), one.row.transport, one.row.ranks, one.memory))
+    for (goal, ranks, transport, memory, collective), some in groups(
+            missed, lambda one: (one.goal.name, one.row.ranks, one.row.transport, one.memory, one.row.collective)):
+        lines.append(f"| {goal} | {some[0].goal.most:.2f} | {ranks} over {transport} | {memory} | {collective} | "
+                     f"{_ratios(some)} | {reasons.names(why, some)} |")
+    return "\n".join([lines[0], lines[1], lines[2], "\n".join(lines[3:])]) + "\n"
+
+
+def _ratios(some):
+    """ "8: 1.41, 64: (1.20)" """
+    told = []
+    for size, same in groups(sorted(some, key=lambda one: one.row.bytes), lambda one: one.row.bytes):
+        worst = max(same, key=lambda one: one.ratio)
+        text = f"({worst.ratio:.2f})" if worst.noisy else f"{worst.ratio:.2f}"
+        told.append(f"{size_text(size)}: {text}" if size else text)
+    return ", ".join(told)
+
+
 def _summary_line(file):
     """One sentence for ordinary memory, which is what the peers have too, and one for the limit."""
     tally = Tally.of(file.rows, "ordinary")
@@ -57,9 +103,9 @@ def _summary_line(file):
 def _facts(file):
     about, machine = file.about, file.about["machine"]
     commit = f" ({about['commit']})" if about["commit"] else ""
-    versions = [f"{NAMES.get(name, name)} {version}{commit if name == 'tutti' else ''}"
+    versions = [f"{shown_name(name)} {version}{commit if name == 'tutti' else ''}"
                 for name, version in about["versions"].items()]
-    busy = f" The machine was busy before (load {about['load_before']:.1f})." if about["load_before"] > 0.5 else ""
+    busy = f" The machine was busy before (load {about['load_before']:.1f})." if about["load_before"] > IDLE else ""
     where = "virtual machine" if machine["virtual"] else "machine"
     return (_wrapped(f"Measured on {about['date']} on a {where} with {machine['cores']} cores of {machine['processor']}, "
                      f"{machine['system']}, {machine['kernel']}, in {about['rounds']} rounds.{busy}") + "\n\n" + _wrapped(f"{', '.join(versions)}.")
@@ -122,13 +168,17 @@ def _section(file):
 
 
 def page(prose, files):
-    """The page's text. `prose` has both marks once. Its links are from a folder below the page's. Files: the newest first;
-    none: the page is the prose."""
+    """The page's text. `prose` has each mark once. Its links are from a folder below the page's. Files: the newest first;
+    none: the page is the prose. Throws reasons.BadReason."""
     prose = prose.replace("](../", "](")
+    why = reasons.reasons_of(prose)
     summary = "\n".join(_summary_line(file) for file in files)
+    behind = "\n".join(text for file in files if (text := _behind(file, why)))
     results = ""
     if files:
-        results = "## Beside Open MPI, MPICH and Gloo\n\n" + HOW_TO_READ + "\n\n" + "\n".join(_section(file) for file in files)
-    for mark, text in ((SUMMARY, summary), (RESULTS, results)):
+        results = "## Beside other libraries\n\n" + HOW_TO_READ + "\n\n" + "\n".join(_section(file) for file in files)
+    if peers_picture(files):
+        behind = f"![time of each library divided by Tutti's](pictures/{peers_plot.NAME})\n\n" + behind
+    for mark, text in ((SUMMARY, summary), (BEHIND, behind), (RESULTS, results)):
         prose = prose.replace(mark + "\n\n", text.rstrip() + "\n\n" if text else "")
     return prose

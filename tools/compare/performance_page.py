@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import algorithms_part
+import peers_plot
 from checked_json import Refused, load
-from page import RESULTS, SUMMARY, page, pictures
+from page import MARKS, page, peers_picture, pictures
+from reasons import BadReason
 from result_file import results_of
 from tuning_file import TuningFile, is_tuning, tuning_of
 
@@ -29,6 +31,7 @@ class Place:
     def __init__(self, docs):
         self.docs = docs
         self.page, self.folder = docs / "performance.md", docs / "performance"
+        self.peers = docs / "pictures" / peers_plot.NAME
         self.prose, self.algorithms = self.folder / "prose.md", docs / "algorithms.md"
 
     def shown(self, path):
@@ -40,7 +43,7 @@ class Place:
             text = self.prose.read_text()
         except OSError as why:
             raise Refused(f"{self.shown(self.prose)} cannot be read: {why.strerror}; it holds the page's prose") from None
-        for mark in (SUMMARY, RESULTS):
+        for mark in MARKS:
             if text.count(f"\n\n{mark}\n\n") != 1:
                 raise Refused(f'{self.shown(self.prose)}: expected the line "{mark}" once, between empty lines, got it '
                               f"{text.count(mark)} times; put it where the results belong")
@@ -64,12 +67,19 @@ class Place:
         tunings = [file for file in files if isinstance(file, TuningFile)]
         results = [file for file in files if file not in tunings]
         texts = {**pictures(results), **algorithms_part.pictures(tunings)}
-        return {self.page: page(self.prose_text(), results), self.algorithms: self.algorithms_text(tunings),
-                **{self.folder / name: text for name, text in texts.items()}}
+        drawn = peers_picture(results)
+        return {self.page: self.page_text(results), self.algorithms: self.algorithms_text(tunings),
+                **({self.peers: drawn} if drawn else {}), **{self.folder / name: text for name, text in texts.items()}}
+
+    def page_text(self, results):
+        try:
+            return page(self.prose_text(), results)
+        except BadReason as why:
+            raise Refused(f"{self.shown(self.prose)}: {why}; correct the table of reasons") from None
 
     def left_over(self, wanted):
         """Pictures of results that are gone."""
-        return [path for path in sorted(self.folder.glob("*.svg")) if path not in wanted]
+        return [path for path in [*sorted(self.folder.glob("*.svg")), self.peers] if path not in wanted and path.exists()]
 
 
 def differences(place):
@@ -109,6 +119,7 @@ def write(place):
         print(f"removed {place.shown(path)}")
     for path, text in wanted.items():
         if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
             print(f"wrote {place.shown(path)}")
     return 0
@@ -133,7 +144,8 @@ def add(place, path):
 def main(arguments):
     parser = argparse.ArgumentParser(
         prog="performance-page", description="Writes docs/performance.md, a part of docs/algorithms.md and their pictures "
-        "from what docs/performance holds: prose, results of tools/compare-peers, and tuning files of tutti-perf --tune.")
+        "from what docs/performance holds: prose, results of tools/compare-peers, and tuning files of tutti-perf --tune. "
+        "docs/pictures/peers.svg is drawn from the newest results of an idle machine.")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true",
                       help="write nothing; status 1 and the differences if a page is not up to date")

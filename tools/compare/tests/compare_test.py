@@ -9,16 +9,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+import busy
+import goals
+import parts
+import reasons
 import report
+import runs
 from comparison import command_line, commit, parse
-from contestants import Programs
+from contestants import Contestant, command, contestants
 from machine import machine
-from runs import Absent, Results, run
+from peers import Absent, Programs
+from runs import Results, run
 
 BUILD = Path(sys.argv.pop(1)).resolve()
 TOOL = HERE.parent.parent / "compare-peers"
@@ -40,30 +48,57 @@ class Loop(unittest.TestCase):
         return subprocess.run([self.program, *arguments], capture_output=True, text=True,
                               env=dict(os.environ, ONE_RANK_FAULT=fault))
 
+    def lines_of(self, *arguments):
+        done = self.play(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
     def test_every_collective_and_mode_gives_a_line_for_each_size(self):
         for collective in ("broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter",
-                           "all_to_all"):
-            for mode in ("constant", "rewritten"):
-                done = self.play(collective, "8,100", mode, "1")
-                self.assertEqual(done.returncode, 0, done.stderr)
-                lines = [json.loads(line) for line in done.stdout.splitlines()]
-                self.assertEqual([(line["collective"], line["bytes"], line["mode"]) for line in lines],
-                                 [(collective, 8, mode), (collective, 100, mode)])
-                for line in lines:
-                    self.assertGreaterEqual(len(line["us"]), 7)
+                           "all_to_all", "send_receive"):
+            lines = self.lines_of(collective, "8,100,40000", "rewritten,constant", "1")
+            self.assertEqual(lines.pop(), {"done": collective})
+            self.assertEqual([(line["collective"], line["bytes"], line["mode"]) for line in lines],
+                             [(collective, size, mode) for size in (8, 100, 40000) for mode in ("constant", "rewritten")])
+            for line in lines:
+                self.assertGreaterEqual(len(line["us"]), 3)
+
+    def test_several_collectives_in_one_program(self):
+        lines = self.lines_of("barrier,all_reduce", "8,64", "constant", "1")
+        self.assertEqual([line.get("done") or (line["collective"], line["bytes"]) for line in lines],
+                         [("all_reduce", 8), ("all_reduce", 64), "all_reduce", ("barrier", 0), "barrier"])
+
+    def test_latency_has_percentiles(self):
+        line = self.lines_of("all_reduce", "8", "latency", "1")[0]
+        self.assertEqual((line["bytes"], line["mode"], line["calls"] % 200), (8, "latency", 0))
+        self.assertLessEqual(line["p50"], line["p99"])
 
     def test_a_wrong_element_is_named(self):
         done = self.play("all_gather", "8,64", "constant", "1", fault="1")
         self.assertEqual(done.returncode, 1)
         self.assertIn("all_gather of 8 bytes: rank 0: element 1 is", done.stderr)
+        for fault, collective in (("3", "send_receive"), ("4", "all_reduce")):  # only after some calls
+            for mode in ("constant", "rewritten"):
+                done = self.play(collective, "8000", mode, "1", fault=fault)
+                self.assertEqual(done.returncode, 1, (collective, mode))
+                self.assertIn(f"{collective} of 8000 bytes: rank 0: element 1999 is", done.stderr)
+
+    def test_a_call_that_does_not_end_is_named(self):
+        program = self.folder / "late"
+        source = '#include <unistd.h>\n#include "loop.h"\nint main(void) { limit_time("the call", 1); sleep(30); return 0; }\n'
+        subprocess.run(["gcc", "-x", "c", "-", "-I", HERE.parent / "programs", "-x", "c", HERE.parent / "programs/loop.c", "-o", program],
+                       input=source, text=True, check=True)
+        done = subprocess.run([program], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (4, "compare: no end in time: the call\n"))
 
     def test_a_collective_that_is_not_there_is_said(self):
         done = self.play("all_gather", "8,64", "constant", "1", fault="2")
         self.assertEqual(done.returncode, 0)
-        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()], [{"collective": "all_gather", "none": True}])
+        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()], [{"collective": "all_gather", "none": True},
+                                                                                  {"done": "all_gather"}])
 
     def test_wrong_arguments(self):
-        for arguments, word in ((("all_gather", "8"), "4 arguments"), (("all_sum", "8", "constant", "1"), "all_sum"),
+        for arguments, word in ((("all_gather", "8"), "4 arguments"), (("reduce,all_sum", "8", "constant", "1"), "all_sum"),
                                 (("reduce", "8", "steady", "1"), "steady"), (("reduce", "8x", "constant", "1"), "8x"),
                                 (("reduce", "8", "constant", "none"), "none")):
             done = self.play(*arguments)
@@ -73,12 +108,42 @@ class Loop(unittest.TestCase):
 
 class Runs(unittest.TestCase):
     def test_what_fails_or_does_not_end_has_a_reason(self):
-        with self.assertRaisesRegex(Absent, "status 3: it broke"):
-            run([(["sh", "-c", "echo '---' >&2; echo it broke >&2; exit 3"], dict(os.environ))], 20)
-        with self.assertRaisesRegex(Absent, "did not end within 1 s"):
-            run([(["sh", "-c", "sleep 60 & wait"], dict(os.environ))], 1)
-        with self.assertRaisesRegex(Absent, "nosuchprogram is not there"):
-            run([(["nosuchprogram"], dict(os.environ))], 1)
+        def why(*argv, limit=20):
+            return run([(list(argv), dict(os.environ))], limit)[1]
+
+        self.assertEqual(why("sh", "-c", "echo '---' >&2; echo it broke >&2; exit 3"), "ended with status 3: it broke")
+        self.assertEqual(why("sh", "-c", "echo no >&2; echo 'compare: late' >&2; exit 4"), "ended with status 4: compare: late")
+        self.assertEqual(why("sh", "-c", "sleep 60 & wait", limit=1), "did not end within 1 s")
+        self.assertEqual(why("nosuchprogram"), "nosuchprogram is not there")
+
+    def test_lines_before_a_failure_are_kept(self):
+        lines, why = run([(["sh", "-c", """echo '{"done": "reduce"}'; echo '{"half'; sleep 60"""], dict(os.environ))], 1)
+        self.assertEqual((lines, why), ([{"done": "reduce"}], "did not end within 1 s"))
+
+    def play(self, script, **more):
+        """The results of a part of three collectives by a contestant that is this shell script."""
+        programs = types.SimpleNamespace(of=lambda library: "/bin/sh", environment={}, peers=Path("/none"))
+        results = Results()
+        part = parts.Part(1, "tcp", ("broadcast", "reduce", "barrier"), (8,), ("constant",))
+        contestant = Contestant("gloo, ring", "gloo", "tcp", **more)
+        with unittest.mock.patch("runs.arguments_of", lambda part, left, milliseconds: ["-c", script, ",".join(left)]):
+            runs._measure(types.SimpleNamespace(milliseconds=1, usual=True), part, contestant, programs, results)
+        return {key[2]: why for key, why in results.reasons.items()}, {place[2]: us for place, us in results.points.items()}
+
+    def test_a_program_continues_behind_a_collective_that_fails(self):
+        point = '{"collective": "%s", "bytes": 8, "mode": "constant", "us": [3.0]}'
+        fails_reduce = f"""case $0 in broadcast*) echo '{point % "broadcast"}'; echo '{{"done": "broadcast"}}'; exit 3;;
+            reduce*) exit 3;; esac; echo '{point % "barrier"}'; echo '{{"done": "barrier"}}'"""
+        self.assertEqual(self.play(fails_reduce),
+                         ({"reduce": "ended with status 3"}, {"broadcast": {"gloo, ring": [3.0]}, "barrier": {"gloo, ring": [3.0]}}))
+        self.assertEqual(self.play("exit 3"), ({"broadcast": "ended with status 3", "reduce": "ended with status 3",
+                                                "barrier": "left out after 2 failures"}, {}))
+
+    def test_rounds_fit_in_the_minutes(self):
+        plan = types.SimpleNamespace(rounds=None, minutes=10)
+        another = [runs._is_another(plan, done, seconds, 200) for done, seconds in ((0, 0), (1, 900), (2, 400), (2, 401))]
+        self.assertEqual(another, [True, True, True, False])
+        self.assertEqual([runs._is_another(types.SimpleNamespace(rounds=3), done, 9999, 9999) for done in (2, 3)], [True, False])
 
 
 class Rows(unittest.TestCase):
@@ -170,7 +235,7 @@ class About(unittest.TestCase):
 
     def test_versions(self):
         with tempfile.TemporaryDirectory() as folder:
-            programs = Programs(folder, folder)
+            programs = Programs(folder, folder, folder, dict(os.environ))
             for library, says in (("openmpi", "Open MPI v4.1.4, package: Debian"), ("mpich", "MPICH Version:\t4.0.2\nMPICH Release"),
                                   ("gloo", "none")):
                 programs.made[library] = Path(folder, library)
@@ -183,11 +248,19 @@ class About(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def test_sizes(self):
-        self.assertEqual(parse(["-b", "8", "-e", "1K", "-f", "4"]).sizes, [8, 32, 128, 512])
+        for part in parse(["-b", "8", "-e", "1K", "-f", "4"]).parts:
+            self.assertEqual((part.sizes, part.collectives), ((8, 32, 128, 512), parts.COLLECTIVES))
+        self.assertEqual([(part.ranks, part.transport) for part in parse(["--ranks", "3"]).parts], [(3, "shm"), (3, "tcp")])
+        few = parse(["--ranks", "2,8", "--transports", "tcp", "-b", "1M", "--modes", "constant"]).parts
+        self.assertEqual([(part.ranks, part.sizes, part.modes) for part in few],
+                         [(2, (1 << 20, 16 << 20), ("constant",)), (8, (4 << 20,), ("constant",))])
+        self.assertEqual({part.ranks for part in parse([]).parts}, {2, 4, 8})
 
     def test_wrong_arguments(self):
         for arguments, word in ((["-b", "x"], '"x"'), (["-b", "1K", "-e", "8"], "below"), (["--ranks", "1"], '"1"'),
-                                (["--transports", "ib"], '"ib"'), (["--collectives", "sum"], '"sum"')):
+                                (["--transports", "ib"], '"ib"'), (["--collectives", "sum"], '"sum"'),
+                                (["--ranks", "8", "--transports", "tcp", "--collectives", "scatter"], "nothing is left"),
+                                (["--busy", "0"], '"0"')):
             done = subprocess.run([TOOL, *arguments], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(word, done.stderr)

@@ -165,7 +165,8 @@ class Page(SmallDocs):
                 (with_point(us={"tutti": [float("nan")]}), "points[1].us: expected lists of times above 0"),
                 (with_point(us={"tutti": [float("inf"), 1]}), "points[1].us: expected lists of times above 0"),
                 (with_point(us={"tutti": []}), "points[1].us: expected lists of times above 0"),
-                (with_point(us={"nccl": [1, 1]}), 'points[1].us: expected contestants of tutti, openmpi, mpich, gloo, got "nccl"'),
+                (with_point(us={"nccl": [1, 1]}), 'points[1].us: expected contestants of tutti, openmpi, openmpi5, mpich, mpich5, '
+                 'intelmpi, gloo, got "nccl"'),
                 (with_point(mode="fast"), 'points[1].mode: expected "constant" or "rewritten", got "fast"'),
                 (with_point(transport="ib"), 'points[1].transport: expected "shm" or "tcp", got "ib"'),
                 (with_point(bytes="2K"), 'points[1].bytes: expected a whole number of at least 0, got "2K"'),

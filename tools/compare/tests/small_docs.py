@@ -13,7 +13,8 @@ sys.path.insert(0, str(HERE.parent))
 import performance_page
 
 HEAD = "# Performance\n\nAfter this page you know how fast it is.\n\n"
-PROSE = HEAD + ("<!-- measured: summary -->\n\nMore: [the glossary](../glossary.md).\n\n<!-- measured: results -->\n\n"
+PROSE = HEAD + ("<!-- measured: summary -->\n\nMore: [the glossary](../glossary.md).\n\n<!-- measured: behind -->\n\n"
+                "<!-- measured: results -->\n\n"
                 "## By hand\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n")
 BEFORE = "# Algorithms\n\nAfter this page you know the algorithms.\n\n<!-- begin: tools/performance-page -->\n"
 BEHIND = "<!-- end -->\n\n## All\n\n<!-- begin: other -->\n\n| a |\n| --- |\n| 1 |\n\n<!-- end -->\n"

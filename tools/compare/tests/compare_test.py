@@ -16,14 +16,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-import busy
-import goals
 import parts
-import reasons
 import report
 import runs
 from comparison import command_line, commit, parse
-from contestants import Contestant, command, contestants
+from contestants import Contestant
 from machine import machine
 from peers import Absent, Programs
 from runs import Results, run

@@ -70,6 +70,33 @@ class Page(SmallDocs):
         titles = [title.firstChild.data for title in drawn.getElementsByTagName("title")]
         self.assertIn("2K: 0.574 us, openmpi, ucx 0.585 us: 0.98 of the best peer", titles)
 
+    def test_all_peers_are_drawn_from_an_idle_machine(self):
+        picture = self.docs / "pictures/peers.svg"
+        self.play("--add", SAMPLE)
+        self.assertFalse(picture.exists(), "the machine was busy")
+        self.put({**self.sample, "load_before": 0.5})
+        self.assertIn("wrote docs/pictures/peers.svg", self.play()[1])
+        self.assertIn("Open MPI 4.1.4", picture.read_text())
+        self.assertIn("](pictures/peers.svg)", self.page.read_text())
+        self.assert_up_to_date()
+        picture.write_text("")
+        self.assert_differs("docs/pictures/peers.svg is not what its sources give")
+        (self.folder / "other.json").unlink()
+        self.assertIn("removed docs/pictures/peers.svg", self.play()[1])
+
+    def test_where_tutti_is_behind(self):
+        prose = self.folder / "prose.md"
+        head = ("<!-- reasons -->\n\n| reason | goals | ranks | over | memory | collectives | bytes | why |\n"
+                "| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+        prose.write_text(prose.read_text() + "\n" + head + "| the socket | all | 2 | tcp | all | all_reduce | all | two copies |\n")
+        self.play("--add", SAMPLE)
+        page = self.page.read_text()
+        self.assertIn("| peer | below 64 KiB at most the best peer's time | 5 | 2 | 3 | 1 |", page)
+        self.assertIn("| peer-large | 0.80 | 2 over tcp | ordinary | all_reduce | 64K: 1.13 | the socket |", page)
+        self.assertIn("| peer | 1.00 | 2 over shm | ordinary | all_reduce | 64: 1.81 | no reason given |", page)
+        prose.write_text(prose.read_text().replace("| all_reduce | all |", "| all_reduce | 8 bytes |"))
+        self.assertIn('docs/performance/prose.md: expected bytes like 8, 64K or "8 to 64K", got "8 bytes" in', self.play()[1])
+
     def test_a_noisy_limit_is_marked_and_does_not_count(self):
         next(one for one in self.sample["yardsticks"] if one["name"] == "sockets" and one["bytes"] == 64)["us"] = [4.0, 8.0]
         self.put(self.sample)

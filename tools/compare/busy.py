@@ -66,8 +66,8 @@ def _measure(plan, ranks, contestant, programs, kind, one):
 
 def table(told, number):
     """Markdown. Each figure is the median over the rounds."""
-    lines = [f"| ranks | contestant | p50, us | p99, us | p50 with {number} busy | p99 with {number} busy | p99 busy / quiet |",
-             "| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
+    lines = [f"| ranks | contestant | p50, us | p99, us | p50 with {number} busy | p99 with {number} busy | "
+             "p99 busy / quiet |", "| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
     for one in told:
         figures = [median(one[kind][percentile]) if one[kind].get(percentile) else None
                    for kind in ("quiet", "busy") for percentile in ("p50", "p99")]
@@ -83,6 +83,6 @@ def verdict(told):
     for one in told:
         if one["contestant"] == "tutti" and one["quiet"].get("p99") and one["busy"].get("p99"):
             ratio = median(one["busy"]["p99"]) / median(one["quiet"]["p99"])
-            lines.append(f"{one['ranks']} ranks over {one['transport']}: p99 of {BYTES} bytes is {ratio:.2f} times the quiet one: "
-                         f"the goal of at most {MOST} is {'met' if ratio <= MOST else 'missed'}")
+            lines.append(f"{one['ranks']} ranks over {one['transport']}: p99 of {BYTES} bytes is {ratio:.2f} times the quiet "
+                         f"one: the goal of at most {MOST} is {'met' if ratio <= MOST else 'missed'}")
     return lines

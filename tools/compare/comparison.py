@@ -56,26 +56,30 @@ def one_of(choices):
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="compare-peers", description="Measures Tutti beside Open MPI, MPICH, Intel MPI and Gloo, in turn, with processes "
-        "pinned alike. Installs those when they are absent: Debian's packages (needs root or sudo), and wheels of PyPI in "
-        "virtual environments of their own.")
+        prog="compare-peers", description="Measures Tutti beside Open MPI, MPICH, Intel MPI and Gloo, in turn, with "
+        "processes pinned alike. Installs those when they are absent: Debian's packages (needs root or sudo), and wheels of "
+        "PyPI in virtual environments of their own.")
     parser.add_argument("-b", type=size, default=8, metavar="SIZE", help="smallest total size in bytes (8)")
     parser.add_argument("-e", type=size, default=256 * MIB, metavar="SIZE", help="largest total size (256M)")
-    parser.add_argument("-f", type=whole(2), metavar="FACTOR", help="measure every size from -b on in these steps, for each "
-                        "number of ranks, transport and collective; without it a table of sizes (parts.py)")
-    parser.add_argument("--full", action="store_true", help="the same with -f 4, with all settings of all peers, 3 rounds: hours")
+    parser.add_argument("-f", type=whole(2), metavar="FACTOR", help="measure every size from -b on in these steps, for "
+                        "each number of ranks, transport and collective; without it a table of sizes (parts.py)")
+    parser.add_argument("--full", action="store_true",
+                        help="the same with -f 4, with all settings of all peers, 3 rounds: hours")
     parser.add_argument("--ranks", type=several(whole(2)), metavar="N,...", help="only these numbers of ranks (2,4,8)")
     parser.add_argument("--transports", type=several(one_of(TRANSPORTS)), metavar="T,...", help="only these: shm, tcp")
-    parser.add_argument("--collectives", type=several(one_of(COLLECTIVES)), metavar="C,...", help="only these, by Tutti's names")
+    parser.add_argument("--collectives", type=several(one_of(COLLECTIVES)), metavar="C,...",
+                        help="only these, by Tutti's names")
     parser.add_argument("--modes", type=several(one_of(MODES)), metavar="M,...",
                         help="only this input: constant, or rewritten before each call")
     parser.add_argument("--libraries", type=several(one_of(LIBRARIES)), default=list(LIBRARIES), metavar="L,...",
                         help=f"only these peers: {', '.join(LIBRARIES)}")
-    parser.add_argument("--minutes", type=whole(1), default=10, help="start no round that would end later, after the second (10)")
-    parser.add_argument("--rounds", type=whole(1), help="how often everything is measured, in turn, however long it takes")
-    parser.add_argument("--milliseconds", type=whole(1), default=10, help="for one point of one contestant in a round (10)")
-    parser.add_argument("--busy", type=whole(1), metavar="N", help="instead measure the median and the 99th percentile of 8 bytes, "
-                        "with and without N foreign programs that keep the first N cores busy")
+    parser.add_argument("--minutes", type=whole(1), default=10,
+                        help="after the second round, start none that would end later (10)")
+    parser.add_argument("--rounds", type=whole(1), help="how often everything is measured, however long it takes")
+    parser.add_argument("--milliseconds", type=whole(1), default=10,
+                        help="for one point of one contestant in a round (10)")
+    parser.add_argument("--busy", type=whole(1), metavar="N", help="instead measure the median and the 99th percentile of 8 "
+                        "bytes, with and without N foreign programs that keep the first N cores busy")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="Tutti's build folder (build)")
     parser.add_argument("--peers", type=Path, metavar="FOLDER", help="where wheels are installed (BUILD/peers)")
     parser.add_argument("--no-install", action="store_true", help="leave out what is not installed")
@@ -92,10 +96,10 @@ def parse(arguments):
     listed = parts.USUAL
     if options.full or options.f or not set(options.ranks or []) <= set(parts.RANKS):
         listed = parts.everything(parts.steps(options.b, options.e, options.f or 4), options.ranks or parts.RANKS)
-    options.parts = parts.restricted(listed, options.ranks, options.transports, options.collectives, options.modes, options.b,
-                                     options.e)
+    options.parts = parts.restricted(listed, options.ranks, options.transports, options.collectives, options.modes,
+                                     options.b, options.e)
     if not options.parts:
-        parser.error("nothing is left to measure: the usual run has no such sizes; -f 4 measures every size from -b to -e")
+        parser.error("nothing is left to measure: the usual run has no such points; -f 4 measures every size from -b to -e")
     if options.full and not options.rounds:
         options.rounds = 3
     options.build = options.build.resolve()
@@ -161,7 +165,8 @@ def write_comparison(plan, results, facts):
         if drawn := picture(f"{ranks} ranks over {transport}", part):
             (plan.o / f"compare-{ranks}-{transport}.svg").write_text(drawn)
     print(standing)
-    for (ranks, transport, name, why), some in groups(results.reasons.items(), lambda one: (*one[0][:2], one[0][3], one[1])):
+    for (ranks, transport, name, why), some in groups(results.reasons.items(),
+                                                      lambda one: (*one[0][:2], one[0][3], one[1])):
         print(f"{name}, {ranks} ranks over {transport}, {', '.join(key[2] for key, _ in some)}: {why}")
     for line in summary(all_rows):
         print(line)
@@ -171,7 +176,8 @@ def write_comparison(plan, results, facts):
 
 def write_busy(plan, told, facts):
     text = busy.table(told, plan.busy) + "".join(f"\n{line}\n" for line in busy.verdict(told))
-    (plan.o / "busy.json").write_text(json.dumps({"format": busy.FORMAT, **facts, "busy": plan.busy, "points": told}, indent=1))
+    document_of_all = {"format": busy.FORMAT, **facts, "busy": plan.busy, "points": told}
+    (plan.o / "busy.json").write_text(json.dumps(document_of_all, indent=1))
     (plan.o / "busy.md").write_text(text)
     print(text)
     print(f"{plan.o}/busy.json, busy.md")

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is compared, and how each is started.
 
-A contestant is a library with the settings under which it is measured. A peer that has several useful settings is several
-contestants; the best of them at a point is the peer's figure there. All elements are float32, so Open MPI's vectorized
-operators, which saturate sums of 8 and 16 bits, take part.
+A contestant is a library with the settings under which it is measured. A peer that has several useful settings is
+several contestants; the best of them at a point is the peer's figure there. All elements are float32, so Open MPI's
+vectorized operators, which saturate sums of 8 and 16 bits, take part.
 """
 import os
 from dataclasses import dataclass, field
 
 from peers import environment_of, launcher
 
-SPINS = "not measured where ranks outnumber cores: its waiting ranks keep their cores, so 8 bytes take 12 ms; --full measures it"
+SPINS = ("not measured where ranks outnumber cores: its waiting ranks keep their cores, so 8 bytes take 12 ms; "
+         "--full measures it")
 UCX = ("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
 LOOPBACK = ("--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo")
 
@@ -47,9 +48,11 @@ def contestants(transport):
         Contestant("openmpi5", "openmpi5", "tcp", options=LOOPBACK),
         Contestant("mpich", "mpich", "tcp", over_tcp, usual=False),
         Contestant("mpich5", "mpich5", "tcp", over_tcp, usual=False),
-        Contestant("mpich5, libfabric", "mpich5", "tcp", {**over_tcp, "MPIR_CVAR_CH4_NETMOD": "ofi"}, not_crowded=SPINS),
+        Contestant("mpich5, libfabric", "mpich5", "tcp", {**over_tcp, "MPIR_CVAR_CH4_NETMOD": "ofi"},
+                   not_crowded=SPINS),
         # Without the last setting its collectives use shared memory all the same.
-        Contestant("intelmpi", "intelmpi", "tcp", {"I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "I_MPI_COLL_INTRANODE": "pt2pt"}),
+        Contestant("intelmpi", "intelmpi", "tcp", {"I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp",
+                                                   "I_MPI_COLL_INTRANODE": "pt2pt"}),
         Contestant("gloo, ring", "gloo", "tcp"),
         Contestant("gloo, bcube", "gloo", "tcp", {"COMPARE_ALGORITHM": "bcube"}, usual=False),
     ]
@@ -74,6 +77,7 @@ def command(contestant, ranks, arguments, programs, meeting):
         yields = ["--mca", "mpi_yield_when_idle", "1"] if crowded else []
         return [([*start, "--bind-to", "none", *more_than_cores, *yields, *contestant.options, *program], environment)]
     if library == "intelmpi":
-        environment.update(I_MPI_PIN="off", I_MPI_HYDRA_BOOTSTRAP="fork", **({"I_MPI_THREAD_YIELD": "2"} if crowded else {}))
+        environment.update(I_MPI_PIN="off", I_MPI_HYDRA_BOOTSTRAP="fork")
+        environment.update({"I_MPI_THREAD_YIELD": "2"} if crowded else {})
         return [([*start, *program], environment)]
     return [([*start, "-bind-to", "none", *program], environment)]

@@ -28,7 +28,8 @@ GOALS = (
          lambda row, crowded: crowded),
     Goal("line", "8 bytes and barriers: at most 1.3 of a cache line there and back", 1.3, True, BOTH,
          lambda row, crowded: row.transport == "shm" and row.bytes <= 8),
-    Goal("ordinary", "ordinary memory: at most 1.15 of the better of the staged and direct limits", 1.15, True, ORDINARY,
+    Goal("ordinary", "ordinary memory: at most 1.15 of the better of the staged and direct limits", 1.15, True,
+         ORDINARY,
          lambda row, crowded: row.transport == "shm" and row.bytes > 64),
     Goal("registered", "registered memory: at most 1.3 of the mapped limit", 1.3, True, ("registered",),
          lambda row, crowded: row.transport == "shm" and row.bytes > 64),
@@ -106,8 +107,8 @@ def behind_table(found):
     missed = behind(found)
     if not missed:
         return f"No goal is missed at {len(found)} points.\n" if found else "No point has a goal.\n"
-    lines = ["| goal | ranks | memory | collective | bytes | input | Tutti, us | best peer or limit, us | ratio | goal at most "
-             "| spread |", "| --- | --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |"]
+    lines = ["| goal | ranks | memory | collective | bytes | input | Tutti, us | best peer or limit, us | ratio | "
+             "goal at most | spread |", "| --- | --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |"]
     for one in missed:
         row = one.row
         lines.append(f"| {one.goal.name} | {row.ranks} over {row.transport} | {one.memory} | {row.collective} | "
@@ -125,10 +126,10 @@ def report(found):
 def document(found):
     """For JSON."""
     return {
-        "goals": [{"goal": goal.name, "text": goal.text, "most": goal.most, "points": points, "met": met, "missed": missed,
-                   "missed_noisy": noisy} for goal, points, met, missed, noisy in counts(found)],
+        "goals": [{"goal": goal.name, "text": goal.text, "most": goal.most, "points": points, "met": met,
+                   "missed": missed, "missed_noisy": noisy} for goal, points, met, missed, noisy in counts(found)],
         "behind": [{"goal": one.goal.name, "ranks": one.row.ranks, "transport": one.row.transport, "memory": one.memory,
-                    "collective": one.row.collective, "bytes": one.row.bytes, "mode": one.row.mode, "tutti_us": one.tutti.us,
-                    "other": one.other.name, "other_us": one.other.us, "ratio": one.ratio, "most": one.goal.most,
-                    "noisy": one.noisy} for one in behind(found)],
+                    "collective": one.row.collective, "bytes": one.row.bytes, "mode": one.row.mode,
+                    "tutti_us": one.tutti.us, "other": one.other.name, "other_us": one.other.us, "ratio": one.ratio,
+                    "most": one.goal.most, "noisy": one.noisy} for one in behind(found)],
     }

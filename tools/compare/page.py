@@ -70,9 +70,10 @@ def _behind(file, why):
     missed = goals.behind(found)
     if not missed:
         return "\n".join([*lines, "No goal is missed.\n"])
-    lines.append(_wrapped("Where Tutti is behind: sizes with the ratio to the best peer or to the limit, the farther one of constant "
-                          "and rewritten input. Ratios in brackets are noisy.") + "\n")
-    lines += ["| goal | at most | ranks | memory | collective | bytes: ratio | reason |", "| --- | ---: | --- | --- | --- | --- | --- |"]
+    lines.append(_wrapped("Where Tutti is behind: sizes with the ratio to the best peer or to the limit, the farther one "
+                          "of constant and rewritten input. Ratios in brackets are noisy.") + "\n")
+    lines += ["| goal | at most | ranks | memory | collective | bytes: ratio | reason |",
+              "| --- | ---: | --- | --- | --- | --- | --- |"]
     missed.sort(key=lambda one: (goals.GOALS.index(one.goal), one.row.transport, one.row.ranks, one.memory))
     for (goal, ranks, transport, memory, collective), some in groups(
             missed, lambda one: (one.goal.name, one.row.ranks, one.row.transport, one.memory, one.row.collective)):

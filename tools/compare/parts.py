@@ -51,7 +51,8 @@ def restricted(parts, ranks, transports, collectives, modes, smallest, largest):
         if (ranks and part.ranks not in ranks) or (transports and part.transport not in transports):
             continue
         sizes = tuple(size for size in part.sizes if smallest <= size <= largest)
-        wanted = tuple(one for one in part.collectives if (not collectives or one in collectives) and (sizes or one == "barrier"))
+        wanted = tuple(one for one in part.collectives
+                       if (not collectives or one in collectives) and (sizes or one == "barrier"))
         if wanted:
             left.append(replace(part, collectives=wanted, sizes=sizes or (0,), modes=tuple(modes or part.modes)))
     return left

@@ -117,7 +117,8 @@ class Programs:
 
     def version(self, library):
         """What the library itself says, in short: "4.1.4". Throws Absent."""
-        done = subprocess.run([self.of(library), "--version"], capture_output=True, text=True, env=self._environment(library))
+        done = subprocess.run([self.of(library), "--version"], capture_output=True, text=True,
+                              env=self._environment(library))
         found = re.search(r"\d+(\.\d+)+\S*\b", done.stdout)
         if done.returncode or not found:
             raise Absent(f"{library}: expected a version like 4.1.4, got status {done.returncode} and "
@@ -137,18 +138,20 @@ class Programs:
             libraries = self.build / "lib"
             if not (libraries / "libtutti.so").exists():
                 raise Absent(f"{libraries}/libtutti.so is not there: build Tutti first (cmake --build {self.build})")
-            _compile(["gcc", "-O3", "-I", ROOT / "core/include", source / "tutti.c", loop, "-o", program, f"-L{libraries}",
-                      "-ltutti", f"-Wl,-rpath,{libraries}"], what)
+            _compile(["gcc", "-O3", "-I", ROOT / "core/include", source / "tutti.c", loop, "-o", program,
+                      f"-L{libraries}", "-ltutti", f"-Wl,-rpath,{libraries}"], what)
         elif library == "gloo":
             if not Path("/usr/include/gloo/context.h").exists():
                 raise Absent("Gloo is not installed: apt-get install libgloo-dev")
-            _compile(["g++", "-std=c++17", "-O3", source / "gloo.cpp", loop, "-o", program, "-lgloo", "-lpthread"], what)
+            _compile(["g++", "-std=c++17", "-O3", source / "gloo.cpp", loop, "-o", program, "-lgloo", "-lpthread"],
+                     what)
         elif library == "limits":
             _compile(["g++", "-std=c++20", "-O3", "-march=native", source / "limits.cpp", loop, "-o", program], what)
         elif library == "busy":
             _compile(["gcc", "-O1", source / "busy.c", loop, "-o", program], what)
         else:
-            _compile([self._compiler(library), "-O3", source / "mpi.c", loop, "-o", program], what, self._environment(library))
+            _compile([self._compiler(library), "-O3", source / "mpi.c", loop, "-o", program], what,
+                     self._environment(library))
         return program
 
     def _compiler(self, library):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All peers beside Tutti, as one SVG: a panel for each of some collectives, the time of each peer divided by Tutti's."""
+"""All peers beside Tutti, as one SVG: for some collectives a panel with the time of each peer divided by Tutti's."""
 import math
 
 from peers import LIBRARIES, shown_name
@@ -28,8 +28,8 @@ def _lines(rows, versions):
         own = row.tutti.get("ordinary")
         for name, figure in {**row.libraries, "registered": row.tutti.get("registered")}.items():
             if own and figure:
-                said = (f"{size_text(row.bytes)}: {_legend(name, versions)} {time_text(figure.us)} us, Tutti {time_text(own.us)} us: "
-                        f"{figure.us / own.us:.2f} of Tutti's time")
+                said = (f"{size_text(row.bytes)}: {_legend(name, versions)} {time_text(figure.us)} us, "
+                        f"Tutti {time_text(own.us)} us: {figure.us / own.us:.2f} of Tutti's time")
                 found[name].append((row.bytes, figure.us / own.us, max(figure.spread, own.spread) > NOISY, said))
     return {name: points for name, points in found.items() if points}
 
@@ -60,6 +60,6 @@ def picture(title, rows, versions):
         body += f'<path class="line {name}" d="M{x} 64h18"/>' + text("", x + 24, 68, "start", _legend(name, versions))
     for at, (head, lines) in enumerate(panels):
         body += panel(LEFT + at % columns * (WIDTH + GAP_X), TOP + at // columns * (HEIGHT + GAP_Y), head, lines)
-    body += text("note", LEFT, height - 20, "start", "time divided by Tutti's with ordinary memory, against bytes: above 1 Tutti is "
-                 "faster; each peer with its fastest setting; hollow points are noisy")
+    body += text("note", LEFT, height - 20, "start", "time divided by Tutti's with ordinary memory, against bytes: above 1 "
+                 "Tutti is faster; each peer with its fastest setting; hollow points are noisy")
     return document(title, width, height, body, _style())

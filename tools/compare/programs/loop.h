@@ -47,7 +47,7 @@ int asks_version(int argc, char** argv);
 /* Ordinary memory for `allocate`. Ends the program when there is none. */
 void* ordinary_memory(size_t bytes);
 
-/* Ends the program with a message if it is not called again within `seconds`. `what` must live until then. */
+/* Ends the program with a message about `what` if it is not called again within `seconds`. */
 void limit_time(const char* what, unsigned seconds);
 
 /* Keeps the calling thread on one core, by rank. To be called before the library is started, and again once the rank is

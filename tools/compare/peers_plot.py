@@ -15,10 +15,13 @@ LEGEND_WIDTH = 158
 
 
 def _style():
-    def lines(shade):
-        return "".join(f".{library} {{ stroke: {pair[shade]}; }} circle.{library}:not(.noisy) {{ fill: {pair[shade]}; }} "
-                       for library, pair in COLOURS.items())
-    return STYLE.replace("</style>", f"  {lines(0)}\n  @media (prefers-color-scheme: dark) {{ {lines(1)}}}\n</style>")
+    def lines(shade, own, paper):
+        """Tutti's line, the peers', and their points; hollow ones come last and win."""
+        peers = "".join(f".{name} {{ stroke: {pair[shade]}; }} circle.{name} {{ fill: {pair[shade]}; }} "
+                        for name, pair in COLOURS.items())
+        return f".peer {{ stroke: {own}; stroke-width: 2; }} {peers}circle.noisy {{ fill: {paper}; }}"
+    light, dark = lines(0, "#1f2933", "#ffffff"), lines(1, "#e6eaef", "#14181d")
+    return STYLE.replace("</style>", f"  {light}\n  @media (prefers-color-scheme: dark) {{ {dark} }}\n</style>")
 
 
 def _lines(rows, versions):

@@ -33,7 +33,7 @@ static const char* const names[COLLECTIVES] = {"broadcast",  "reduce",  "all_red
 static const char* const modes[] = {"constant", "rewritten", "latency"};
 
 enum { CONSTANT, REWRITTEN, LATENCY, MODES };
-enum { LEAST_BATCHES = 3, BATCHES = 7, MOST_CALLS = 31, WARM_UP = 3 };
+enum { LEAST_BATCHES = 3, BATCHES = 7, MOST_CALLS = 31, WARM_UP = 3, FIRST_BARRIERS = 50 };
 enum { LATENCY_CALLS = 20000, LATENCY_BLOCK = 200 };
 enum { PERIOD = 1021, VALUES = 97 }; /* of the input: primes, so that a wrong block does not look like the right one */
 static const double slow_us = 20000; /* of such a call one warm-up is enough */
@@ -381,6 +381,8 @@ int measure(const struct library* library, int argc, char** argv) {
   point.times = library->allocate(most * sizeof(float));
   point.all_times = library->allocate((size_t)library->nranks * most * sizeof(float));
   point.word = library->allocate(sizeof(float));
+  limit_time("the first barriers", 30);
+  for (int i = 0; i < FIRST_BARRIERS; ++i) barrier(library); /* the ranks have all started and have their cores */
   int result = 0;
   for (int c = 0; c < COLLECTIVES && result == 0; ++c) {
     if (!collectives[c]) continue;

@@ -21,9 +21,9 @@ over the rounds. The best peer is the fastest setting of a peer at that size. Th
 "What limits each" says. Where a cell has two values, the first is for ordinary memory, the second for registered
 memory.
 
-The spread is the slowest round divided by the fastest, of Tutti or of the best peer, whichever is larger. A spread
-above x{NOISY} makes a point noisy: the machine was not quiet. Noisy points are marked and do not count in the
-summaries. A limit whose own rounds differ by more than x{NOISY} has its spread beside it and does not count either."""
+The spread is the slowest round divided by the fastest, of Tutti or of the best peer, whichever is larger. Of five
+rounds or more the slowest and the fastest one are left out of it. A spread above x{NOISY} makes a point noisy: the
+machine was not quiet. Noisy points are marked and do not count in the summaries. A limit whose own rounds differ by more than x{NOISY} has its spread beside it and does not count either."""
 
 
 def _wrapped(text, **how):

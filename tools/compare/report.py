@@ -28,11 +28,12 @@ class Figure:
     """What one contestant, or one yardstick, took: the median over the rounds."""
     name: str
     us: float
-    spread: float  # slowest round / fastest round
+    spread: float  # slowest round / fastest round; of five rounds or more without the slowest and the fastest one
 
     @classmethod
     def of(cls, name, rounds):
-        return cls(name, median(rounds), max(rounds) / min(rounds))
+        kept = sorted(rounds)[1:-1] if len(rounds) >= 5 else rounds
+        return cls(name, median(rounds), max(kept) / min(kept))
 
 
 @dataclass
@@ -206,7 +207,7 @@ def document(results, all_rows, about):
         "yardsticks": [{"name": name, "bytes": size, "us": times} for (name, size), times in results.yardsticks.items()],
         "absent": [{"ranks": r, "transport": t, "collective": c, "contestant": name, "reason": why}
                    for (r, t, c, name), why in results.reasons.items()],
-        "rows": [asdict(row) for row in all_rows],
+        "rows": [{name: value for name, value in asdict(row).items() if name != "libraries"} for row in all_rows],
     }
 
 

@@ -179,6 +179,10 @@ class Rows(unittest.TestCase):
         row = report.rows(self.results)[-1]
         self.assertEqual((row.spread, row.noisy), (1.75, True))
 
+    def test_one_odd_round_of_five_makes_no_noise(self):
+        self.assertEqual(report.Figure.of("tutti", [3.0, 1.0, 3.0, 4.0, 30.0]), report.Figure("tutti", 3.0, 4 / 3))
+        self.assertEqual(report.Figure.of("tutti", [3.0, 1.0, 3.0, 4.0]).spread, 4)
+
     def test_texts(self):
         rows = report.rows(self.results)
         text = report.tables(rows)

@@ -23,7 +23,8 @@ memory.
 
 The spread is the slowest round divided by the fastest, of Tutti or of the best peer, whichever is larger. Of five
 rounds or more the slowest and the fastest one are left out of it. A spread above x{NOISY} makes a point noisy: the
-machine was not quiet. Noisy points are marked and do not count in the summaries. A limit whose own rounds differ by more than x{NOISY} has its spread beside it and does not count either."""
+machine was not quiet. Noisy points are marked and do not count in the summaries. A limit whose own rounds differ by
+more than x{NOISY} has its spread beside it and does not count either."""
 
 
 def _wrapped(text, **how):

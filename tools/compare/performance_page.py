@@ -9,7 +9,7 @@ from pathlib import Path
 import algorithms_part
 import peers_plot
 from checked_json import Refused, load
-from page import MARKS, page, peers_picture, pictures
+from page import IDLE, MARKS, page, peers_picture, pictures
 from reasons import BadReason
 from result_file import results_of
 from tuning_file import TuningFile, is_tuning, tuning_of
@@ -139,6 +139,9 @@ def add(place, path):
                       f"{path} to {place.shown(place.folder)} under a name of your own and run tools/performance-page")
     target.write_text(text)
     print(f"wrote {place.shown(target)}")
+    if not isinstance(file, TuningFile) and file.about["load_before"] > IDLE:
+        print(f"{place.shown(place.peers)} is not drawn from these: the load before was {file.about['load_before']}, expected at "
+              f"most {IDLE}; measure again when the machine is idle")
 
 
 def main(arguments):

@@ -72,8 +72,9 @@ class Page(SmallDocs):
 
     def test_all_peers_are_drawn_from_an_idle_machine(self):
         picture = self.docs / "pictures/peers.svg"
-        self.play("--add", SAMPLE)
-        self.assertFalse(picture.exists(), "the machine was busy")
+        self.assertIn("docs/pictures/peers.svg is not drawn from these: the load before was 3.46, expected at most 0.5; measure "
+                      "again", self.play("--add", SAMPLE)[1])
+        self.assertFalse(picture.exists())
         self.put({**self.sample, "load_before": 0.5})
         self.assertIn("wrote docs/pictures/peers.svg", self.play()[1])
         self.assertIn("Open MPI 4.1.4", picture.read_text())

@@ -88,4 +88,21 @@ CallDifference difference_of(uint32_t rank, const Call& call, uint32_t other_ran
                       call_text(call), call.sequence, other_rank, call_text(other), other_algorithms(call, other))};
 }
 
+RecordedCall::RecordedCall(const Call& call, bool in_place, uint32_t service, uint64_t slices)
+    : identity(identity_without_tag(call)), op_name(std::bit_cast<OpName>(call.op_name_text)) {
+  operation.count = call.count;
+  operation.collective = static_cast<uint8_t>(call.collective);
+  operation.dtype = static_cast<uint8_t>(call.dtype);
+  operation.op = static_cast<uint16_t>(call.op);
+  operation.root = call.root;
+  operation.service = static_cast<uint16_t>(service);
+  operation.in_place = in_place;
+  operation.order = call.order;
+  operation.status = TUTTI_OK;
+  operation.plan = call.plan;
+  operation.slices = slices;
+  operation.algorithms = call.algorithms;
+  operation.wire = call.wire;
+}
+
 }  // namespace tutti::core

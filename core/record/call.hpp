@@ -52,20 +52,33 @@ struct EarlierCall {
 // Of as many communicators, whose last calls before it are the latest.
 using EarlierCalls = std::array<EarlierCall, 4>;
 
-// A hash of all that must be equal on all ranks, but for the number. Costs a few nanoseconds: it is made for every
-// call.
-inline uint64_t identity_of(const Call& call) {
+// A hash of all that must be equal on all ranks, but for the number: in two parts, since calls of one plan differ in
+// their tags alone.
+inline uint64_t identity_without_tag(const Call& call) {
   const auto name =
       std::bit_cast<std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>>(call.op_name_text);
   const uint64_t kind = call.collective | uint64_t{call.dtype} << 8 | uint64_t{call.op} << 16 |
                         uint64_t{call.order} << 32 | uint64_t{call.wire} << 40 | uint64_t{call.algorithms} << 48;
   // Odd numbers without a pattern; the products do not wait for each other.
-  uint64_t sum = call.count * 0x9e3779b97f4a7c15u + call.plan * 0xc2b2ae3d27d4eb4fu + kind * 0x165667b19e3779f9u +
-                 call.root * 0x27d4eb2f165667c5u + call.tag * 0x9fb21c651e98df25u + name[0] * 0xd6e8feb86659fd93u +
-                 name[1] * 0xa0761d6478bd642fu + name[2] * 0xe7037ed1a0b428dbu;
+  return call.count * 0x9e3779b97f4a7c15u + call.plan * 0xc2b2ae3d27d4eb4fu + kind * 0x165667b19e3779f9u +
+         call.root * 0x27d4eb2f165667c5u + name[0] * 0xd6e8feb86659fd93u + name[1] * 0xa0761d6478bd642fu +
+         name[2] * 0xe7037ed1a0b428dbu;
+}
+inline uint64_t identity_of(uint64_t without_tag, uint64_t tag) {
+  uint64_t sum = without_tag + tag * 0x9fb21c651e98df25u;
   sum ^= sum >> 32;
   return sum * 0x8ebc6af09c88c6e3u;
 }
+
+// What the calls of one plan have in common, as it is recorded.
+struct RecordedCall {
+  RecordedCall() = default;
+  RecordedCall(const Call& call, bool in_place, uint32_t service, uint64_t slices);
+  using OpName = std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>;
+  tutti_flight_operation operation{};
+  uint64_t identity = 0;  // identity_without_tag
+  OpName op_name{};       // of an operator of the application; the file has no room for it
+};
 
 // Call::op of operators of the application, as the flight record keeps it: commutative or not.
 enum : uint32_t { call_user_op = TUTTI_FLIGHT_USER_OP, call_ordered_user_op = TUTTI_FLIGHT_ORDERED_USER_OP };

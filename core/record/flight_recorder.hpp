@@ -16,6 +16,8 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,29 +69,22 @@ class FlightRecorder {
   void name_service(uint32_t service, const std::string& algorithm, const std::string& transports);
 
   // Returns the mark of the call's messages: of all calls so far, so that it differs on ranks whose calls have.
-  uint32_t begin(const Call& call, bool in_place, uint32_t service, uint64_t slices, uint64_t ticks) {
-    tutti_flight_operation& o = operations_[call.sequence % TUTTI_FLIGHT_OPERATIONS];
-    put(o.count, call.count);
+  uint32_t begin(const RecordedCall& call, uint64_t sequence, uint64_t tag, uint64_t ticks) {
+    const uint64_t slot = sequence % TUTTI_FLIGHT_OPERATIONS;
+    tutti_flight_operation& o = operations_[slot];
+    put(o.count, call.operation.count);
     put(o.begin_ticks, ticks);
     put(o.end_ticks, uint64_t{0});
-    put(o.collective, static_cast<uint8_t>(call.collective));
-    put(o.dtype, static_cast<uint8_t>(call.dtype));
-    put(o.op, static_cast<uint16_t>(call.op));
-    put(o.root, call.root);
-    put(o.service, static_cast<uint16_t>(service));
-    put(o.in_place, static_cast<uint8_t>(in_place));
-    put(o.order, call.order);
-    put(o.wire, uint32_t{call.wire});
-    put(o.status, int32_t{TUTTI_OK});
-    put(o.plan, call.plan);
-    put(o.slices, slices);
-    put(o.tag, call.tag);
-    put(o.algorithms, uint32_t{call.algorithms});
-    calls_hash_ = std::rotl(calls_hash_, 1) * 5 + identity_of(call);
-    const auto name = std::bit_cast<OpName>(call.op_name_text);
-    for (size_t i = 0; i < name.size(); ++i) put(op_names_[call.sequence % TUTTI_FLIGHT_OPERATIONS][i], name[i]);
-    std::atomic_ref(o.number).store(call.sequence + 1, std::memory_order_release);
-    if (notes_callers_) note_caller(call.sequence);
+    put_words_between(o, call.operation, offsetof(tutti_flight_operation, collective),
+                      offsetof(tutti_flight_operation, tag));
+    put(o.tag, tag);
+    put_words_between(o, call.operation, offsetof(tutti_flight_operation, algorithms), sizeof o);
+    calls_hash_ = std::rotl(calls_hash_, 1) * 5 + identity_of(call.identity, tag);
+    if (call.op_name.front()) has_op_names_ = true;
+    if (has_op_names_)
+      for (size_t i = 0; i < call.op_name.size(); ++i) put(op_names_[slot][i], call.op_name[i]);
+    std::atomic_ref(o.number).store(sequence + 1, std::memory_order_release);
+    if (notes_callers_) note_caller(sequence);
     return static_cast<uint32_t>(calls_hash_ ^ calls_hash_ >> 32);
   }
   // The call is of that row, other than begin() has said.
@@ -153,6 +148,16 @@ class FlightRecorder {
     const auto words = std::bit_cast<Words>(row);
     for (size_t w = 0; w < words.size(); ++w) put(reinterpret_cast<uint64_t*>(&to)[w], words[w]);
   }
+  // The words of a row from one offset up to another.
+  static void put_words_between(tutti_flight_operation& to, const tutti_flight_operation& row, size_t begin,
+                                size_t end) {
+    static_assert(offsetof(tutti_flight_operation, collective) % 8 == 0 && sizeof row % 8 == 0);
+    for (size_t at = begin; at < end; at += sizeof(uint64_t)) {
+      uint64_t word;
+      std::memcpy(&word, reinterpret_cast<const std::byte*>(&row) + at, sizeof word);
+      put(*reinterpret_cast<uint64_t*>(reinterpret_cast<std::byte*>(&to) + at), word);
+    }
+  }
   uint64_t outside_ns() const;
   std::string site() const;
   void note_caller(uint64_t sequence);
@@ -178,9 +183,9 @@ class FlightRecorder {
   tutti_flight_operation* operations_ = nullptr;
   tutti_flight_transfer* transfers_ = nullptr;
   std::unique_ptr<Trace> trace_;
-  // The operations' operators of the application, by name: the file has no room for them.
-  using OpName = std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>;
+  using OpName = RecordedCall::OpName;
   std::array<OpName, TUTTI_FLIGHT_OPERATIONS> op_names_{};
+  bool has_op_names_ = false;  // one of them is not empty
   uint64_t calls_hash_ = 0;
   bool notes_callers_ = false;
   std::atomic<uint64_t> caller_{0};              // the thread that makes the calls; 0: none yet

@@ -89,9 +89,10 @@ void Execution::decode() const {
   });
 }
 
-void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, size_t ports, Moves moves,
+void Execution::launch(const Plan& plan, uint32_t mark, const void* in, void* out, size_t ports, Moves moves,
                        const WindowList& windows, const Factor& factor) {
   plan_ = &plan;
+  brief_ = nullptr;
   mark_ = mark;
   moves_ = moves;
   lanes_ = 0;  // until all is there: what follows may lack memory
@@ -100,12 +101,7 @@ void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, siz
     return;
   }
   while (runs_.size() < plan.lanes.size()) runs_.push_back(std::make_unique<LaneRun>());
-  if (plan.scratch.bytes > scratch_capacity_) {
-    if (scratch_) Scratch::process().give_back(std::exchange(scratch_, nullptr));
-    scratch_capacity_ = 0;
-    scratch_ = Scratch::process().take(plan.scratch.bytes);
-    scratch_capacity_ = plan.scratch.bytes;
-  }
+  if (plan.scratch.bytes > scratch_capacity_) take_scratch(plan.scratch.bytes);
   if (sources_.size() < plan.most_sources) sources_.resize(plan.most_sources);
   if (plan.shape.op == op_premul_sum) in = multiplied(in, out, factor);
   if (plan.shape.wire) {
@@ -126,6 +122,13 @@ void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, siz
     if (plan.most_parts)
       for (Active& active : run.active) active.ends.reserve(plan.most_parts);
   }
+}
+
+void Execution::take_scratch(uint64_t bytes) {
+  if (scratch_) Scratch::process().give_back(std::exchange(scratch_, nullptr));
+  scratch_capacity_ = 0;
+  scratch_ = Scratch::process().take(bytes);
+  scratch_capacity_ = bytes;
 }
 
 void Execution::find_registrations(size_t ports, const WindowList& windows) {
@@ -182,6 +185,7 @@ void Execution::abandon() {
 }
 
 bool Execution::advance() {
+  if (brief_) return advance_brief();
   if (native_) {
     tutti_native_operation* const operation = std::exchange(native_, nullptr);  // over where test throws, too
     if (!plan_->native->test(operation)) return native_ = operation, false;
@@ -360,13 +364,13 @@ void Execution::move(Active& active, uint64_t position, LaneRun& run) {
     Active* next = nullptr;
     if (step.forwards && position + 1 < run.tail && run.at(position + 1).started) next = &run.at(position + 1);
     receive(active, next, position, run);
-    if (active.in.status < 0) fail(active, active.in);
+    if (active.in.status < 0) fail(step, *active.in.link, active.in.status, true, active.in.foreign);
     active.done = active.in.done();
     if (std::exchange(active.in.seen, active.in.completed) != active.in.completed || active.done) note_progress();
   } else if (step.out) {
     const uint64_t before = active.out.handed;
     send(active, step.forwarded && position > run.head ? &run.at(position - 1) : nullptr);
-    if (active.out.status < 0) fail(active, active.out);
+    if (active.out.status < 0) fail(step, *active.out.link, active.out.status, false, active.out.foreign);
     active.done = active.out.done();
     if (active.out.handed != before || active.done) note_progress();
   }
@@ -492,20 +496,21 @@ bool Execution::lent() const {
   return false;
 }
 
-void Execution::fail(const Active& active, const Flow& flow) const {
+void Execution::fail(const BoundStep& step, const Link& link, tutti_status status, bool incoming,
+                     bool foreign) const {
   const std::string why = take_plugin_error();
-  const bool same_call = flow.link->port->marks && !flow.foreign;
-  const char* text = flow.status != TUTTI_MISMATCH ? tutti_status_text(flow.status)
-                     : flow.foreign                ? "the message belongs to another call than this rank's"
+  const bool same_call = link.port->marks && !foreign;
+  const char* text = status != TUTTI_MISMATCH ? tutti_status_text(status)
+                     : foreign                ? "the message belongs to another call than this rank's"
                      : same_call ? "the message's size differs from what this rank expects, in the same call: do both "
                                    "ends of each block have the same count?"
                                  : "the message's size differs from what this rank expects: do all ranks call the same "
                                    "collective with the same count and type?";
-  const std::string whole = fmt::format("{} {} rank {} over {}: {}{}{}", step_name(active.step->kind),
-                                        active.step->out ? "to" : "from", flow.link->peer, flow.link->port->api->name,
-                                        text, why.empty() ? "" : ": ", why);
-  if (flow.incoming && flow.status == TUTTI_MISMATCH) throw MessageDiffers(whole, flow.link->peer, same_call);
-  throw Failure(flow.status, whole);
+  const std::string whole =
+      fmt::format("{} {} rank {} over {}: {}{}{}", step_name(step.kind), step.out ? "to" : "from", link.peer,
+                  link.port->api->name, text, why.empty() ? "" : ": ", why);
+  if (incoming && status == TUTTI_MISMATCH) throw MessageDiffers(whole, link.peer, same_call);
+  throw Failure(status, whole);
 }
 
 }  // namespace tutti::core

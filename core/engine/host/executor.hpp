@@ -108,8 +108,10 @@ class Execution {
   // Begins a launch; the previous one has ended and nothing of it is pending.
   // `mark`: of the call's messages. `windows`: what the communicator's ranks have registered. `factor`: of a
   // premul_sum; where its plan is in place `in` may lie apart from `out`.
-  void launch(Plan& plan, uint32_t mark, const void* in, void* out, size_t ports, Moves moves,
+  void launch(const Plan& plan, uint32_t mark, const void* in, void* out, size_t ports, Moves moves,
               const WindowList& windows, const Factor& factor = {});
+  // The same for a plan in its brief form, of which no step is traced.
+  void launch_brief(const Plan& plan, uint32_t mark, const void* in, void* out);
   // Carries out what can be carried out now; true: complete. Throws Failure when a transfer failed.
   bool advance();
   // The communicator is broken, and its native groups have been told: ends what a plugin carries out.
@@ -119,7 +121,6 @@ class Execution {
   bool take_moved() { return std::exchange(moved_, false); }
   // Has memory been sent by reference that the receiver has not given back?
   bool lent() const;
-  Plan* plan() const { return plan_; }
   // Its position, in words: "step 3 of lane 0, slice 2 of 8: recv_reduce from rank 1".
   std::string where() const;
   // The same for the flight recorder: what each incomplete lane waits for. Returns how many of `to` it has filled.
@@ -140,6 +141,10 @@ class Execution {
   };
   bool advance_lane(size_t lane, LaneRun& run);
   tutti_trace_step trace_step(const Active& active, size_t lane) const;
+  tutti_trace_step trace_step(const BoundStep& step, size_t lane, uint64_t slice, uint64_t bytes) const;
+  tutti_flight_wait wait_of(uint64_t sequence, const BoundStep& step, size_t lane, uint64_t slice, uint64_t bytes,
+                            uint64_t done) const;
+  std::string step_text(const BoundStep& step, size_t lane, uint64_t slice) const;
   void record(const Active& active, size_t lane);
   void admit(const std::vector<BoundStep>& steps, LaneRun& run);
   bool may_start(const BoundStep& step, uint64_t position, uint64_t slice, LaneRun& run);
@@ -164,9 +169,25 @@ class Execution {
   void keep_sum(const Reduction& codes) const;
   const void* multiplied(const void* in, void* out, const Factor& factor);
   void note_progress() { progressed_ = moved_ = true; }
-  [[noreturn]] void fail(const Active& active, const Flow& flow) const;
+  [[noreturn]] void fail(const BoundStep& step, const Link& link, tutti_status status, bool incoming,
+                         bool foreign) const;
+  void take_scratch(uint64_t bytes);
 
-  Plan* plan_ = nullptr;
+  // Of a lane in the brief form.
+  struct BriefLane {
+    uint32_t begin = 0, at = 0;  // its first step, and the first that is not done
+    bool overtaken = false;      // the step after that one is done
+  };
+  std::byte* at(const BriefPlace& place) const { return buffers_[place.buffer].base + place.offset; }
+  bool advance_brief();
+  bool carry_out(const BriefStep& step, uint32_t lane);
+  bool send_brief(const BriefStep& step, uint32_t lane);
+  bool receive_brief(const BriefStep& step, uint32_t lane);
+  void reduce_brief(const BriefStep& step);
+  const BriefStep* waiting_brief(size_t& lane) const;
+
+  const Plan* plan_ = nullptr;
+  const BriefPlan* brief_ = nullptr;  // of plan_; nullptr: the launch is not brief
   Trace* trace_ = nullptr;
   uint64_t sequence_ = 0;                     // for it
   tutti_native_operation* native_ = nullptr;  // under way
@@ -176,6 +197,7 @@ class Execution {
   bool progressed_ = false;
   bool moved_ = false;
   Moves moves_;
+  std::array<BriefLane, BriefPlan::most_lanes> brief_lanes_;
   std::array<BufferBase, 4> buffers_;                       // by TUTTI_BUFFER_*
   std::vector<std::array<Registration, 4>> registrations_;  // by port, then buffer
   std::vector<std::unique_ptr<LaneRun>> runs_;

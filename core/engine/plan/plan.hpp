@@ -7,6 +7,7 @@
 #include <tutti/schedule.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "engine/choose/shape.hpp"
 #include "engine/fabric/link.hpp"
 #include "engine/plan/block_table.hpp"
+#include "engine/plan/brief_plan.hpp"
 #include "engine/plan/move_trial.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/user_operator.hpp"
@@ -98,7 +100,9 @@ struct Plan {
   uint64_t common_hash = 0;  // of what must be equal on all ranks to carry the shape out
   UnequalBlocks unequal;
   bool fresh = true;     // no launch of it has completed
+  std::shared_ptr<const BriefPlan> brief;  // nullptr while it is fresh, and where it has none
   uint32_t service = 0;  // row of the communicator's report
+  RecordedCall recorded;  // its calls, once one was made
   uint32_t pins = 0;     // launches in flight, and persistent requests
   uint64_t last_used = 0;
 };

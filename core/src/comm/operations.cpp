@@ -54,7 +54,8 @@ void Operations::renew(tutti_request& request, uint64_t timeout_ns) const {
 }
 
 void Operations::record_end(const tutti_request& request, tutti_status status) {
-  if (std::holds_alternative<CallGroup>(request.kind)) return;  // its parts have
+  if (std::holds_alternative<CallGroup>(request.kind) || std::holds_alternative<HostCollective>(request.kind))
+    return;  // a group's parts have, and a collective in end_collective()
   const uint64_t now = ticks();
   reports_.count(request.service, request.bytes, now - request.begin_ticks);
   FlightRecorder& recorder = reports_.recorder();
@@ -67,14 +68,10 @@ void Operations::record_end(const tutti_request& request, tutti_status status) {
 }
 
 void Operations::complete(tutti_request& request, tutti_status status) {
-  record_end(request, status);
-  if (const auto* collective = std::get_if<HostCollective>(&request.kind)) {
-    Plan& plan = *collective->plan;
-    if (collective->timed && status == TUTTI_OK)
-      plan.moves->report(plan.launches - 1, ticks() - request.begin_ticks, plan.call_bytes);
-    --plan.pins;
-    if (Window& window = window_of(request); window.running == &request) window.running = nullptr;
-  }
+  if (std::holds_alternative<HostCollective>(request.kind))
+    end_collective(request, status);
+  else
+    record_end(request, status);
   request.status = status;
   if (status < 0 && request.error.empty()) try {
       request.error = breakdown_.text();
@@ -93,6 +90,18 @@ void Operations::complete(tutti_request& request, tutti_status status) {
   request.complete.store(true, std::memory_order_release);
   pool_->give_back(request);
   part_ended(*group, part, status, std::move(error));
+}
+
+void Operations::end_collective(tutti_request& request, tutti_status status) {
+  const HostCollective& collective = request.collective();
+  Plan& plan = *collective.plan;
+  const uint64_t now = ticks(), spent = now - request.begin_ticks;
+  reports_.count(request.service, request.bytes, spent);
+  reports_.recorder().end(request.sequence, now, status);
+  if (collective.timed && plan.moves && status == TUTTI_OK)
+    plan.moves->report(plan.launches - 1, spent, plan.call_bytes);
+  --plan.pins;
+  if (Window& window = windows_[collective.window]; window.running == &request) window.running = nullptr;
 }
 
 void Operations::part_ended(tutti_request& request, std::optional<uint32_t> part, tutti_status status,
@@ -185,24 +194,32 @@ std::string Operations::own_error(const std::string& error) const try {
 // ---- Collectives on host memory ----------------------------------------------------------------------------
 
 void Operations::start(tutti_request& request) {
-  Plan& plan = *request.collective().plan;
+  HostCollective& collective = request.collective();
+  Plan& plan = *collective.plan;
   if (first_)
     first_->collective().timed = false;
   else
-    request.collective().timed = &request == &blocking_;
+    collective.timed = &request == &blocking_;
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;
-  request.collective().mark =
-      reports_.recorder().begin(call_of(plan, request.sequence, request.collective().buffers.tag), plan.shape.in_place,
-                                plan.service, plan.slices, request.begin_ticks);
+  collective.window = static_cast<uint32_t>(request.sequence % windows_.size());
+  // Only a plan in its brief form never changes.
+  if (!plan.brief || plan.recorded.operation.service != static_cast<uint16_t>(plan.service))
+    plan.recorded = RecordedCall(call_of(plan, 0, 0), plan.shape.in_place != 0, plan.service, plan.slices);
+  collective.mark =
+      reports_.recorder().begin(plan.recorded, request.sequence, collective.buffers.tag, request.begin_ticks);
   reports_.set_service(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
   ++plan.pins;
 }
 
 tutti_request& Operations::begin_blocking(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns) {
   renew(blocking_, timeout_ns);
-  blocking_.kind = HostCollective{&plan, buffers};
+  HostCollective& collective = blocking_.collective();
+  collective.plan = &plan;
+  collective.buffers = buffers;
+  collective.launched = false;
+  collective.last_progress_ns = 0;
   start(blocking_);
   return blocking_;
 }
@@ -241,24 +258,29 @@ bool Operations::launch(tutti_request& request) {
   Window& window = window_of(request);
   HostCollective& collective = request.collective();
   Plan& plan = *collective.plan;
-  if (window.running || !connect(plan.links)) return false;
+  if (window.running || !(plan.brief || connect(plan.links))) return false;
   if (plan.fresh) update_transports(plan);
   if (request.service != plan.service) {
     request.service = plan.service;
     reports_.recorder().set_service(request.sequence, plan.service);
   }
-  const Call call = call_of(plan, request.sequence, collective.buffers.tag);
-  if (call_check_.checked()) {
-    if (!call_check_.check(call, plan.unequal.table)) return false;
-  } else if (plan.fresh) {
-    call_check_.notify(call, plan.links);
-  }
-  Trace* const trace = reports_.recorder().trace();
-  window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
-  if (!plan.moves) plan.moves = &trials_.of(plan.service, plan.call_bytes, sends_by_reference(plan));
   const HostBuffers& buffers = collective.buffers;
-  window.execution.launch(plan, collective.mark, buffers.in, buffers.out, base_.fabric.ports(),
-                          plan.moves->next(plan.launches++), memory_windows_, buffers.factor);
+  if (call_check_.checked()) {
+    if (!call_check_.check(call_of(plan, request.sequence, buffers.tag), plan.unequal.table)) return false;
+  } else if (plan.fresh) {
+    call_check_.notify(call_of(plan, request.sequence, buffers.tag), plan.links);
+  }
+  static_assert(BriefPlan::most_bytes < Trace::least_step_call);
+  if (plan.brief) {
+    window.execution.launch_brief(plan, collective.mark, buffers.in, buffers.out);
+  } else {
+    Trace* const trace = reports_.recorder().trace();
+    window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr,
+                                 request.sequence);
+    if (!plan.moves) plan.moves = &trials_.of(plan.service, plan.call_bytes, sends_by_reference(plan));
+    window.execution.launch(plan, collective.mark, buffers.in, buffers.out, base_.fabric.ports(),
+                            plan.moves->next(plan.launches++), memory_windows_, buffers.factor);
+  }
   window.running = &request;
   collective.launched = true;
   return true;
@@ -275,6 +297,7 @@ bool Operations::listen(const tutti_request& request) {
   Plan& plan = *request.collective().plan;
   if (!plan.fresh) return true;
   plan.fresh = false;
+  plan.brief = make_brief(plan);
   base_.fabric.progress(true, events_);
   breakdown_.carry_out();
   return !breakdown_.begun();

@@ -141,14 +141,15 @@ class Operations {
     Execution execution;
     const tutti_request* running = nullptr;
   };
-  Window& window_of(const tutti_request& request) { return windows_[request.sequence % windows_.size()]; }
-  const Window& window_of(const tutti_request& request) const { return windows_[request.sequence % windows_.size()]; }
+  Window& window_of(const tutti_request& request) { return windows_[request.collective().window]; }
+  const Window& window_of(const tutti_request& request) const { return windows_[request.collective().window]; }
   const tutti_request* oldest() const;
   void renew(tutti_request& request, uint64_t timeout_ns) const;
   void update_transports(Plan& plan);
   void start(tutti_request& request);
   bool launch(tutti_request& request);
   void record_end(const tutti_request& request, tutti_status status);
+  void end_collective(tutti_request& request, tutti_status status);
   void part_ended(tutti_request& group, std::optional<uint32_t> part, tutti_status status, std::string error);
   void record_waits(uint64_t now_ns, bool moved);
   std::string own_error(const std::string& error) const;

@@ -28,7 +28,8 @@ class Communicator;
 struct HostCollective {
   Plan* plan = nullptr;
   HostBuffers buffers;
-  uint32_t mark = 0;  // of its messages
+  uint32_t mark = 0;    // of its messages
+  uint32_t window = 0;  // that it runs in
   bool launched = false;
   bool timed = false;        // alone, and waited for from the beginning: the plan learns from its time
   uint64_t begun_ticks = 0;  // when the call that began it returned

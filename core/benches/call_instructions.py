@@ -57,8 +57,8 @@ def main() -> None:
             sys.exit(f"call_instructions: unknown collective {name}: expected some of {', '.join(COLLECTIVES)}")
     print(f"{'instructions per call, 8 B':28}{'rank 0':>8}{'rank 1':>8}{'both':>8}")
     for name in chosen:
-        of_rank = [min((instructions(loop, name, rank, MANY) - instructions(loop, name, rank, FEW)) / (MANY - FEW) for _ in range(ROUNDS))
-                   for rank in (0, 1)]
+        lowest = [[min(instructions(loop, name, rank, calls) for _ in range(ROUNDS)) for calls in (FEW, MANY)] for rank in (0, 1)]
+        of_rank = [(many - few) / (MANY - FEW) for few, many in lowest]
         print(f"{name:28}{of_rank[0]:8.0f}{of_rank[1]:8.0f}{sum(of_rank):8.0f}", flush=True)
 
 

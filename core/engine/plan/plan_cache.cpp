@@ -38,10 +38,23 @@ bool PlanCache::drop(uint32_t op) {
   const auto reduces_by_it = [op](const auto& entry) { return entry.first.op == op; };
   if (std::ranges::any_of(plans_, [&](const auto& entry) { return reduces_by_it(entry) && entry.second->pins; }))
     return false;
-  for (Plan*& last : last_)
-    if (last && last->shape.op == op) last = nullptr;
+  for (const auto& [shape, plan] : plans_)
+    if (shape.op == op) forget(*plan);
   std::erase_if(plans_, reduces_by_it);
   return true;
+}
+
+void PlanCache::remember(Plan& plan, const void* in, const void* out) {
+  const uint32_t which = plan.shape.collective;
+  if (repeated_[which].plan == &plan) return;
+  const uint32_t alignment = is_reducing(which) ? dtype_alignment(plan.shape.dtype) : 1;
+  repeated_[which] = {&plan, alignment - 1, reinterpret_cast<uintptr_t>(out) - reinterpret_cast<uintptr_t>(in)};
+}
+
+void PlanCache::forget(const Plan& plan) {
+  const uint32_t which = plan.shape.collective;
+  if (last_[which] == &plan) last_[which] = nullptr;
+  if (repeated_[which].plan == &plan) repeated_[which] = {};
 }
 
 void PlanCache::make_room() {
@@ -49,7 +62,7 @@ void PlanCache::make_room() {
   const auto oldest = std::ranges::min_element(
       plans_, {}, [](const auto& entry) { return std::pair(entry.second->pins != 0, entry.second->last_used); });
   if (oldest->second->pins) return;
-  if (Plan*& last = last_[oldest->first.collective]; last == oldest->second.get()) last = nullptr;
+  forget(*oldest->second);
   plans_.erase(oldest);
 }
 

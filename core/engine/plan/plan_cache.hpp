@@ -17,6 +17,14 @@ namespace tutti::core {
 struct Planner;
 class Reports;
 
+// A blocking call on host memory with equal blocks and no options, before its arguments are checked.
+struct PlainCall {
+  uint32_t collective = 0, dtype = 0, op = 0, root = 0;
+  uint64_t count = 0;
+  const void* in = nullptr;
+  void* out = nullptr;
+};
+
 class PlanCache {
  public:
   static constexpr size_t most_plans = 1024;
@@ -30,6 +38,24 @@ class PlanCache {
     Plan* const last = last_[shape.collective];
     return last && last->shape == shape && (!blocks || last->unequal.table == *blocks) ? last : nullptr;
   }
+  // The plan of the last such call of the collective, where this one has the same arguments and buffers that pass the
+  // same checks; else nullptr.
+  Plan* recall(const PlainCall& call) const {
+    const Repeated& last = repeated_[call.collective];
+    if (!last.plan) return nullptr;
+    const Plan& plan = *last.plan;
+    const Shape& shape = plan.shape;
+    if (shape.count != call.count || shape.dtype != call.dtype || shape.op != call.op || shape.root != call.root)
+      return nullptr;
+    const auto in = reinterpret_cast<uintptr_t>(call.in), out = reinterpret_cast<uintptr_t>(call.out);
+    if ((plan.in_bytes && (!in || in & last.misaligned)) || (plan.out_bytes && (!out || out & last.misaligned)))
+      return nullptr;
+    if (shape.in_place) return out - in == last.distance ? last.plan : nullptr;
+    const bool apart = !plan.in_bytes || !plan.out_bytes || in + plan.in_bytes <= out || out + plan.out_bytes <= in;
+    return apart ? last.plan : nullptr;
+  }
+  // Such a call of the plan, whose arguments were checked, is made.
+  void remember(Plan& plan, const void* in, const void* out);
   // The plan of a shape, made if need be, and bound to the blocks where they are unequal: launches under way with other
   // blocks have plans of their own. Throws Failure.
   Plan& find(const Shape& shape, const BlockTable* blocks);
@@ -37,7 +63,13 @@ class PlanCache {
   bool drop(uint32_t op);
 
  private:
+  struct Repeated {
+    Plan* plan = nullptr;
+    uintptr_t misaligned = 0;  // the bits that addresses do not have
+    uintptr_t distance = 0;    // in place: from `in` to `out`
+  };
   Plan& make(const Shape& shape);
+  void forget(const Plan& plan);
   Plan& touch(Plan& plan);
   void make_room();
 
@@ -45,6 +77,7 @@ class PlanCache {
   Reports& reports_;
   std::unordered_multimap<Shape, std::unique_ptr<Plan>, ShapeHash> plans_;  // several where blocks are unequal
   std::array<Plan*, last_collective + 1> last_{};
+  std::array<Repeated, last_collective + 1> repeated_{};
   uint64_t clock_ = 0;
 };
 

@@ -26,6 +26,11 @@ void require_plain(const tutti_options& options, tutti_request** request) {
                   "options.flags has TUTTI_PERSISTENT, but a group of calls is open: pass it to tutti_group_end");
 }
 
+bool is_plain(const tutti_options& options) {
+  return !options.algorithms && !options.order && !options.wire && !options.tag && !options.flags &&
+         !options.timeout_ns && !options.stream;
+}
+
 const BlockTable* table_of(const std::optional<BlockTable>& blocks) { return blocks ? &*blocks : nullptr; }
 
 }  // namespace
@@ -150,6 +155,28 @@ tutti_status Calls::answer(tutti_request& made, tutti_request** request) {
 
 // ---- Plain calls ---------------------------------------------------------------------------------------------
 
+// Calls that never wait would otherwise never look around.
+void Calls::look_now_and_then() {
+  constexpr uint64_t calls_per_look = 256;
+  if (engine_.breakdown.pending() || engine_.waiter.is_due(calls_per_look)) engine_.look_around();
+  engine_.breakdown.require_none();
+}
+
+tutti_status Calls::run(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns) {
+  Operations& operations = engine_.operations;
+  if (engine_.call_check.has_notices())
+    operations.check_notices(call_of(plan, operations.next_sequence(), buffers.tag));
+  return waits_.run(operations.begin_blocking(plan, buffers, timeout_ns));
+}
+
+std::optional<tutti_status> Calls::repeat(const PlainCall& call) {
+  const Hold hold(engine_.lock);
+  Plan* const plan = engine_.plans.recall(call);
+  if (!plan || group_ || hold.is_locked()) return std::nullopt;
+  look_now_and_then();
+  return run(*plan, {call.in, call.out}, engine_.base.configuration.timeout.ns);
+}
+
 tutti_status Calls::collective(const Shape& shape, const HostBuffers& buffers, const tutti_options& options,
                                tutti_request** request, const BlockTable* blocks) {
   Operations& operations = engine_.operations;
@@ -160,16 +187,13 @@ tutti_status Calls::collective(const Shape& shape, const HostBuffers& buffers, c
     if (group_)
       return add_to_group({{shape, buffers.in, buffers.out, nullptr, buffers.tag}, buffers.factor, false, blocks},
                           options, request);
-    // Calls that never wait would otherwise never look around.
-    constexpr uint64_t calls_per_look = 256;
-    if (breakdown.pending() || engine_.waiter.is_due(calls_per_look)) engine_.look_around();
-    breakdown.require_none();
+    look_now_and_then();
     Plan* plan = engine_.plans.recall(shape, blocks);
     if (!plan) plan = &breakdown.guard([&]() -> Plan& { return engine_.plans.find(shape, blocks); });
     if (!request && !hold.is_locked()) {
-      if (engine_.call_check.has_notices())
-        operations.check_notices(call_of(*plan, operations.next_sequence(), buffers.tag));
-      return waits_.run(operations.begin_blocking(*plan, buffers, timeout(options)));
+      if (!engine_.base.device && !blocks && is_plain(options) && !is_of_application(shape.op))
+        engine_.plans.remember(*plan, buffers.in, buffers.out);
+      return run(*plan, buffers, timeout(options));
     }
     auto fresh = breakdown.guard([&] { return operations.make<HostCollective>(true, timeout(options)); });
     fresh->kind = HostCollective{plan, buffers};

@@ -54,7 +54,7 @@ class Link : public sdk::local::LinkBase<Link> {
  public:
   using Domain = cuda_ipc::Domain;
   // The version counts changes of wire.hpp, of the segment's layout and of the way to a link.
-  static constexpr sdk::PairFormat format{.transport = "cuda-ipc", .magic = 0x4349'5454, .version = 6};  // "TTIC"
+  static constexpr sdk::PairFormat format{.transport = "cuda-ipc", .magic = 0x4349'5454, .version = 7};  // "TTIC"
 
   Link(Parts parts, Domain&) : LinkBase(std::move(parts)) {}
   ~Link();

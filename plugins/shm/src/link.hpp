@@ -57,7 +57,7 @@ class Link : public sdk::local::LinkBase<Link> {
  public:
   using Domain = shm::Domain;
   // The version counts changes of the packets above, of the segment's layout and of the way to a link.
-  static constexpr sdk::PairFormat format{.transport = "shm", .magic = 0x4d48'5354, .version = 7};  // "TSHM"
+  static constexpr sdk::PairFormat format{.transport = "shm", .magic = 0x4d48'5354, .version = 8};  // "TSHM"
 
   Link(Parts parts, Domain& domain);
 

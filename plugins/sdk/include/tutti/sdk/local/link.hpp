@@ -26,6 +26,7 @@
 #include <string>
 #include <string_view>
 #include <tutti/sdk/descriptors.hpp>
+#include <tutti/sdk/local/host_barrier.hpp>
 #include <tutti/sdk/local/memory_file.hpp>
 #include <tutti/sdk/local/nontemporal.hpp>
 #include <tutti/sdk/local/segment.hpp>
@@ -239,12 +240,8 @@ class LinkBase {
     if (in_slot && lane.slot_free_at[lane.next_slot] > needed) needed = lane.slot_free_at[lane.next_slot];
     return lane.credit >= needed || read_credit(lane) >= needed || (wait_for_credit(lane), false);
   }
-  // Sequentially consistent, hence on x86 a locked instruction: it also orders non-temporal stores of the caller to
-  // other memory.
-  void publish(Lane& lane, Descriptor& d) noexcept {
-    d.sequence.store(static_cast<uint32_t>(++lane.sent), std::memory_order_seq_cst);
-    wake_peer();
-  }
+  // The caller has ordered its non-temporal stores (order_stores).
+  void publish(Lane& lane, Descriptor& d) noexcept { store_and_wake(d.sequence, static_cast<uint32_t>(++lane.sent)); }
 
  private:
   Self& self() { return static_cast<Self&>(*this); }
@@ -283,8 +280,7 @@ class LinkBase {
       lane.view_in_slot = false;
       lane.in_slot = lane.in_slot + 1 == parts_.geometry.slots ? 0 : lane.in_slot + 1;
     }
-    lane.in->released.store(++lane.received, std::memory_order_seq_cst);
-    wake_peer();
+    store_and_wake(lane.in->released, ++lane.received);
   }
 
   void* reserve_in(Lane& lane, uint64_t bytes) noexcept {
@@ -317,6 +313,18 @@ class LinkBase {
     publish(lane, d);
   }
 
+  // What the peer may sleep for (Doorbell).
+  template <typename Word>
+  void store_and_wake(std::atomic<Word>& word, Word value) noexcept {
+    if (!reached_by_barriers_) [[unlikely]] {
+      word.store(value, std::memory_order_seq_cst);
+      return wake_peer();
+    }
+    word.store(value, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (peer_doorbell_->sleeps.load(std::memory_order_relaxed)) [[unlikely]]
+      ring_peer();
+  }
   void wake_peer() noexcept {
     if (peer_doorbell_->sleeps.load(std::memory_order_seq_cst)) [[unlikely]]
       ring_peer();
@@ -346,6 +354,7 @@ class LinkBase {
   Parts parts_;
   std::unique_ptr<Lane[]> lanes_;
   Doorbell* peer_doorbell_;  // in parts_
+  const bool reached_by_barriers_;  // of the peer, before it sleeps
 
   ControlRing* control_out_;
   ControlRing* control_in_;

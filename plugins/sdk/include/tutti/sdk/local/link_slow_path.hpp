@@ -14,6 +14,7 @@ LinkBase<Self>::LinkBase(Parts parts)
     : parts_(std::move(parts)),
       lanes_(std::make_unique<Lane[]>(parts_.geometry.lanes)),
       peer_doorbell_(&parts_.peer_doorbell.words()),
+      reached_by_barriers_(host_barrier_ready() && peer_doorbell_->barriers.load(std::memory_order_relaxed) == 1),
       controls_sent_(parts_.first),
       controls_received_(parts_.first) {
   const uint32_t outward = parts_.rank < parts_.peer ? 0 : 1;

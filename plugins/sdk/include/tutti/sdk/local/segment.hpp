@@ -93,10 +93,15 @@ class Direction {
 };
 
 // An endpoint's own page(s), which all its peers map. `sleeps` is 1 while the endpoint sleeps on its descriptor: a peer
-// that makes something ready and then reads 1 swaps it to 0 and rings the eventfd. Both sides use seq_cst operations,
-// of which one must see the other's, so no wake-up is lost. Bit r of `control` says that rank r sent a control message.
+// that makes something ready and then reads 1 swaps it to 0 and rings the eventfd. One of the two must see the other's
+// store, so that no wake-up is lost:
+// - `barriers` is 1: between its store and its look for news the endpoint makes a barrier on the peers' threads
+//   (host_barrier.hpp). A peer whose process these barriers reach stores and looks in program order, no more.
+// - Otherwise both sides use seq_cst operations.
+// Bit r of `control` says that rank r sent a control message.
 struct Doorbell {
   alignas(64) std::atomic<uint32_t> sleeps;
+  std::atomic<uint32_t> barriers;
 
   static uint64_t control_words(uint32_t nranks) { return (uint64_t{nranks} + 63) / 64; }
   static uint64_t page_bytes(uint32_t nranks) {

@@ -28,6 +28,7 @@
 #include <span>
 #include <string_view>
 #include <tutti/sdk/descriptors.hpp>
+#include <tutti/sdk/local/host_barrier.hpp>
 #include <tutti/sdk/local/memory_file.hpp>
 #include <tutti/sdk/local/segment.hpp>
 #include <tutti/sdk/local/shared_by_key.hpp>
@@ -370,6 +371,7 @@ inline Station::Member::Member(std::shared_ptr<Station> station, uint64_t page_b
   // It may have been another member's, whose peers can still ring.
   for (uint64_t at = 0; at < page_bytes; at += sizeof(uint64_t))
     std::atomic_ref(*reinterpret_cast<uint64_t*>(page_->data() + at)).store(0, std::memory_order_relaxed);
+  doorbell().barriers.store(host_barrier_ready(), std::memory_order_relaxed);
   try {
     const std::lock_guard lock(station_->mutex_);
     station_->members_.push_back(this);
@@ -478,6 +480,7 @@ inline std::vector<Station::Guest> Station::Member::take_guests() {
 inline void Station::Member::arm() {
   armed_.store(true, std::memory_order_seq_cst);
   doorbell().sleeps.store(1, std::memory_order_seq_cst);
+  if (host_barrier_ready()) host_barrier();
 }
 
 // Where another thread is at the station the descriptor stays readable until the next read().

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "growth/growth.hpp"
 #include "options.hpp"
 #include "rank.hpp"
 #include "standard_output/standard_output.hpp"
@@ -58,6 +59,7 @@ int run(int argc, char** argv) {
     std::error_code gone;  // another rank may have been faster
     if (!there) std::filesystem::remove(*path, gone);
   }
+  if (options->growth) return perf::measure_growth(*options);
   return options->threads ? run_threads(*options) : perf::run_rank(*options, default_config());
 }
 

@@ -89,14 +89,12 @@ void take_ranks_per_process(uint64_t threads_per_process, uint64_t ranks_per_thr
   if (ranks > most)
     throw std::invalid_argument("-t times -g: " + std::to_string(ranks) + " ranks in a process, at most " +
                                 std::to_string(most));
-  for (const char* name : {"TUTTI_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
-    const char* text = std::getenv(name);
-    const uint64_t processes = tutti::whole_number(text ? text : "", 0, UINT64_MAX).value_or(0);
-    if (processes > 1)
-      throw std::invalid_argument("-t times -g is " + std::to_string(ranks) + ", but " + name + " tells of " + text +
-                                  " processes, each of which is one rank: start " + std::to_string(ranks * processes) +
-                                  " processes instead, or use --threads " + std::to_string(ranks) +
-                                  " for a job of its own in each");
+  if (const auto launcher = launched()) {
+    const uint64_t all = ranks * tutti::whole_number(launcher->processes, 0, UINT64_MAX).value_or(0);
+    throw std::invalid_argument("-t times -g is " + std::to_string(ranks) + ", but " + launcher->variable +
+                                " tells of " + launcher->processes + " processes, each of which is one rank: start " +
+                                std::to_string(all) + " processes instead, or use --threads " + std::to_string(ranks) +
+                                " for a job of its own in each");
   }
   options->threads = static_cast<uint32_t>(ranks);
 }
@@ -185,6 +183,14 @@ void interpret(const Texts& texts, bool factor_given, Options* options) {
 
 }  // namespace
 
+std::optional<Launcher> launched() {
+  for (const char* name : {"TUTTI_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
+    const char* text = std::getenv(name);
+    if (text && tutti::whole_number(text, 2, UINT64_MAX)) return Launcher{name, text};
+  }
+  return std::nullopt;
+}
+
 std::vector<uint64_t> Options::sizes() const {
   std::vector<uint64_t> result;
   for (uint64_t size = least_bytes; size <= most_bytes;) {
@@ -233,6 +239,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   app.set_version_flag("--version", tutti_version());
   app.add_option("COLLECTIVE", texts.collective, collective_names() + ", or all");
   const BucketsCommand buckets(app, options);
+  const GrowthCommand growth(app, options);
   app.add_option("-b,--minbytes", texts.least, "smallest size in bytes, K/M/G binary (32M)");
   app.add_option("-e,--maxbytes", texts.most, "largest size (that of -b)");
   auto* step = app.add_option("-i,--stepbytes", texts.step, "added from size to size (1M)");
@@ -284,10 +291,12 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   *status = 0;
   try {
     app.parse(argc, argv);
-    if (buckets.is_given()) {
-      if (!texts.collective.empty())
-        throw std::invalid_argument("buckets and " + texts.collective + ": expected one of them");
-      options.buckets = buckets.options();
+    if (buckets.is_given() || growth.is_given()) {
+      const std::string name = buckets.is_given() ? "buckets" : "growth";
+      const std::string other = buckets.is_given() && growth.is_given() ? "growth" : texts.collective;
+      if (!other.empty()) throw std::invalid_argument(name + " and " + other + ": expected one of them");
+      if (buckets.is_given()) options.buckets = buckets.options();
+      if (growth.is_given()) options.growth = growth.options();
       return options;
     }
     if (texts.collective.empty()) throw CLI::RequiredError("COLLECTIVE");

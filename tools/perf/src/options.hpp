@@ -11,6 +11,7 @@
 
 #include "buckets/options.hpp"
 #include "collectives.hpp"
+#include "growth/options.hpp"
 
 namespace perf {
 
@@ -43,6 +44,8 @@ struct Options {
   uint64_t seed = 1;
   // A model is replayed. Of the other options only checks, JSON, threads and seed count then.
   std::optional<BucketOptions> buckets;
+  // Jobs of growing size are measured. Of the other options only JSON counts then.
+  std::optional<GrowthOptions> growth;
   std::vector<std::string> command;
 
   // The sizes to measure, least to most.
@@ -58,6 +61,12 @@ uint64_t element_bytes(uint32_t dtype);
 // "64K" and the like; K, M, G, T are binary. Nothing when it is no size.
 std::optional<uint64_t> parse_size(const std::string& text);
 const char* report_name(Report report);
+
+// A launcher that has started several processes, as its variable of the environment tells.
+struct Launcher {
+  std::string variable, processes;
+};
+std::optional<Launcher> launched();
 
 // Reads the command line. On failure, and after --help, prints what there is to say and returns nothing with the exit
 // status in `status`.

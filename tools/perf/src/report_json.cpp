@@ -56,13 +56,18 @@ Json row_json(const Row& row, const Setting& setting) {
 
 }  // namespace
 
-Json report_head(const std::vector<std::string>& command, const Setting& setting) {
+Json report_origin(const std::vector<std::string>& command) {
   Json json;
   json["program"] = "tutti-perf";
   json["version"] = tutti_version();
   json["abi"] = {{"major", TUTTI_ABI_MAJOR}, {"minor", TUTTI_ABI_MINOR}};
   json["command"] = command;
   json["environment"] = environment_json();
+  return json;
+}
+
+Json report_head(const std::vector<std::string>& command, const Setting& setting) {
+  Json json = report_origin(command);
   json["nranks"] = setting.nranks;
   json["transports"] = setting.transports;
   json["ranks"] = Json::array();
@@ -73,6 +78,10 @@ Json report_head(const std::vector<std::string>& command, const Setting& setting
 
 std::string finished(Json json, uint64_t wrong, const std::string& error) {
   json["wrong"] = wrong;
+  return finished(std::move(json), error);
+}
+
+std::string finished(Json json, const std::string& error) {
   json["complete"] = error.empty();
   if (!error.empty()) json["error"] = error;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -12,9 +12,12 @@
 
 namespace perf {
 
-// How every report begins: the program, its command and settings, the ranks.
+// How every report begins: the program, its command and settings; and who the ranks are.
+nlohmann::ordered_json report_origin(const std::vector<std::string>& command);
 nlohmann::ordered_json report_head(const std::vector<std::string>& command, const Setting& setting);
-// How every report ends, as text. "complete" is false when the run ended early; `error` then says why.
+// How every report ends, as text. "complete" is false when the run ended early; `error` then says why. `wrong`: the
+// number of wrong elements, of reports that count them.
+std::string finished(nlohmann::ordered_json json, const std::string& error);
 std::string finished(nlohmann::ordered_json json, uint64_t wrong, const std::string& error);
 
 std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows,

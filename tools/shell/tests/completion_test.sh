@@ -40,10 +40,13 @@ offers "tuttirun -n 2 scr" script.sh
 offers "tuttirun -n 2 tutti-in" tutti-info
 offers "tuttirun -n 2 sh scr" script.sh
 offers "tutti-perf all_r" all_reduce not:broadcast
-offers "tutti-perf " buckets all_reduce barrier not:file.json
+offers "tutti-perf " buckets growth all_reduce barrier not:file.json
 offers "tutti-perf buckets --" --wire --advance not:--plot
 offers "tutti-perf buckets --wire b" bfloat16 not:float16
 offers "tutti-perf buckets f" file.json
+offers "tutti-perf growth --" --ranks --as --splits --limit not:--wire
+offers "tutti-perf growth --as " threads processes both
+offers "tutti-perf growth -J f" file.json
 offers "tutti-perf all_reduce --plo" --plot
 offers "tutti-perf all_reduce --op m" min max not:sum
 offers "tutti-perf all_reduce -J f" file.json folder

@@ -3,6 +3,7 @@
 // What `tutti-perf growth` needs no job for: the fit, the command line, the costs that records of ranks make.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -71,8 +72,8 @@ TEST(CostOf, RecordsOfTwoRanks) {
   std::vector<RankRecord> ranks(2);
   for (size_t rank = 0; rank < 2; ++rank)
     for (size_t phase = 0; phase < phases; ++phase) {
-      ranks[rank].begin_ns[phase] = static_cast<int64_t>(phase * 100000000 + rank * 1000000);  // rank 1 a ms later
-      ranks[rank].end_ns[phase] = ranks[rank].begin_ns[phase] + 5000000;
+      ranks[rank].begin[phase] = std::chrono::milliseconds(phase * 100 + rank);  // rank 1 a ms later
+      ranks[rank].end[phase] = std::chrono::milliseconds(phase * 100 + rank + 5);
     }
   ranks[0].at[static_cast<size_t>(Moment::before)] = {1000, 4, 1};
   ranks[0].at[static_cast<size_t>(Moment::used)] = {1600, 24, 3};
@@ -102,6 +103,12 @@ TEST(Record, FirstFailureCounts) {
   record->fail("b");
   EXPECT_EQ(record->error(), std::string(2047, 'a'));
   JobRecord::release(record);
+}
+
+TEST(Record, NumbersOfFiles) {
+  EXPECT_GT(number_behind("MemTotal:", "/proc/meminfo"), 1000);
+  EXPECT_EQ(number_behind("NoSuchWord:", "/proc/meminfo"), 0);
+  EXPECT_EQ(number_behind("MemTotal:", "/no/such/file"), 0);
 }
 
 TEST(Record, ResourcesOfThisProcess) {

@@ -6,27 +6,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "growth/exponent.hpp"
 #include "growth/job.hpp"
+#include "growth/record.hpp"
 #include "growth/report.hpp"
 #include "options.hpp"
 #include "timing.hpp"
 
 namespace perf {
 namespace {
-
-// KiB that new processes can use without swapping. 0: unknown.
-double available_kib() {
-  std::ifstream file("/proc/meminfo");
-  double kib = 0;
-  for (std::string word; file >> word;)
-    if (word == "MemAvailable:" && file >> kib) return kib;
-  return 0;
-}
 
 std::vector<GrowthPoint> points_of(const std::vector<GrowthRow>& rows, double GrowthCost::*value) {
   std::vector<GrowthPoint> points;
@@ -45,7 +36,7 @@ std::string misfit(const std::vector<GrowthRow>& rows, uint32_t nranks) {
                        "(ulimit -Hn, LimitNOFILE=, or limits.conf)",
                        descriptors, files.rlim_max);
   const double kib = expected_value(points_of(rows, &GrowthCost::job_memory_kib), nranks).value_or(0);
-  if (const double available = available_kib(); available > 0 && kib > available)
+  if (const double available = number_behind("MemAvailable:", "/proc/meminfo"); available > 0 && kib > available)
     return fmt::format("it would need about {:.1f} GiB of memory, but {:.1f} GiB are available: end other programs, or "
                        "ask for fewer ranks or --splits",
                        kib / (1 << 20), available / (1 << 20));

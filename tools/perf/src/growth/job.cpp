@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::chrono::milliseconds look(10);  // between two looks whether the job has ended
 
-int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+std::chrono::nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 // One rank's part of the job.
 class Rank {
@@ -64,9 +64,9 @@ class Rank {
     record_.wait_for_all();
     const auto at = static_cast<size_t>(phase);
     record_.phase = static_cast<int>(phase);
-    mine_.begin_ns[at] = now_ns();
+    mine_.begin[at] = now();
     body();
-    mine_.end_ns[at] = now_ns();
+    mine_.end[at] = now();
   }
 
   // When all ranks have come here; none goes on before all have looked. Of ranks of one process the first looks.
@@ -106,7 +106,8 @@ class Rank {
     comm.all_reduce(std::span(&sum, 1), std::span(&sum, 1), tutti::Op::sum);
     const double expected = 0.5 * comm.nranks() * (comm.nranks() - 1);
     if (sum != expected)
-      throw std::runtime_error(fmt::format("all_reduce of {} ranks: expected {}, got {}", comm.nranks(), expected, sum));
+      throw std::runtime_error(
+          fmt::format("all_reduce of {} ranks: expected {}, got {}", comm.nranks(), expected, sum));
   }
 
   const GrowthJob& job_;

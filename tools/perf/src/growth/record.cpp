@@ -7,9 +7,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <new>
 #include <stdexcept>
+#include <tutti/sdk/text.hpp>
+#include <vector>
+
+#include "texts/texts.hpp"
 
 namespace perf {
 namespace {
@@ -26,14 +29,14 @@ double entries(const char* folder) {
 size_t bytes_for(uint32_t nranks) { return sizeof(JobRecord) + nranks * sizeof(RankRecord); }
 
 // From the first rank's begin to the last rank's end.
-double nanoseconds_of(std::span<const RankRecord> ranks, Phase phase) {
+double milliseconds_of(std::span<const RankRecord> ranks, Phase phase) {
   const auto at = static_cast<size_t>(phase);
-  int64_t begin = ranks[0].begin_ns[at], end = ranks[0].end_ns[at];
+  std::chrono::nanoseconds begin = ranks[0].begin[at], end = ranks[0].end[at];
   for (const RankRecord& rank : ranks) {
-    begin = std::min(begin, rank.begin_ns[at]);
-    end = std::max(end, rank.end_ns[at]);
+    begin = std::min(begin, rank.begin[at]);
+    end = std::max(end, rank.end[at]);
   }
-  return static_cast<double>(end - begin);
+  return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
 // What all ranks have together.
@@ -62,14 +65,15 @@ Resources resources_now() {
   Resources now;
   now.descriptors = entries("/proc/self/fd") - 1;  // the iterator's own
   now.threads = entries("/proc/self/task");
-  std::ifstream rollup("/proc/self/smaps_rollup");
-  for (std::string word; rollup >> word;)
-    if (word == "Pss:" && rollup >> now.memory_kib) return now;
-  constexpr double page_kib = 4;  // without that file: shared pages in full
-  double all = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> all >> resident;
-  now.memory_kib = resident * page_kib;
+  now.memory_kib = number_behind("Pss:", "/proc/self/smaps_rollup");
   return now;
+}
+
+double number_behind(const char* word, const char* path) {
+  const std::vector<std::string> words = texts::words_of(texts::content_of(path).value_or(""));
+  const auto found = std::ranges::find(words, word);
+  if (found == words.end() || found + 1 == words.end()) return 0;
+  return static_cast<double>(tutti::whole_number(found[1], 0, UINT64_MAX).value_or(0));
 }
 
 JobRecord* JobRecord::make(uint32_t nranks) {
@@ -94,7 +98,7 @@ void JobRecord::fail(const std::string& error) {
 }
 
 GrowthCost cost_of(std::span<const RankRecord> ranks, uint32_t splits) {
-  const auto ms = [&](Phase phase) { return nanoseconds_of(ranks, phase) / 1e6; };
+  const auto ms = [&](Phase phase) { return milliseconds_of(ranks, phase); };
   const auto nranks = static_cast<double>(ranks.size());
   const double further = splits - 1;
   const Resources before = total(ranks, Moment::before), used = total(ranks, Moment::used),

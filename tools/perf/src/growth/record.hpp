@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -25,12 +26,14 @@ constexpr size_t moments = static_cast<size_t>(Moment::parts) + 1;
 struct Resources {
   double memory_kib = 0, descriptors = 0, threads = 0;
 };
-// Those of this process. Pages that processes share are divided among them.
+// Those of this process. Pages that processes share are divided among them; memory is 0 where the system does not tell.
 Resources resources_now();
+// The number behind a word of a file like /proc/meminfo. 0: there is none.
+double number_behind(const char* word, const char* path);
 
 struct RankRecord {
-  int64_t begin_ns[phases], end_ns[phases];  // of a clock that all processes share
-  Resources at[moments];                     // zero on ranks that share the process of rank 0
+  std::chrono::nanoseconds begin[phases], end[phases];  // of a clock that all processes share
+  Resources at[moments];                                // zero on ranks that share the process of rank 0
 };
 
 // Lives in a mapping of zeros.

@@ -66,7 +66,8 @@ GrowthReport::GrowthReport(const Options& options) : options_(options) {
 void GrowthReport::begin(bool threads) {
   print("#\n# ranks as {}\n", threads ? "threads of one process" : "processes");
   print_line("#    ranks", [](const GrowthColumn& column) { return column.head; });
-  print_line("#         ", [](const GrowthColumn& column) { return *column.unit ? fmt::format("({})", column.unit) : ""; });
+  print_line("#         ",
+             [](const GrowthColumn& column) { return *column.unit ? fmt::format("({})", column.unit) : ""; });
   std::cout.flush();
 }
 

@@ -254,7 +254,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
                  "int8 ... float, double, half, bfloat16, f8e4m3, f8e5m2, bool, complex64, complex128, float32_int32, "
                  "float64_int64 or all");
   app.add_option("-r,--root", texts.root, "root rank or all");
-  auto* json = app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
+  app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
   auto* plot = app.add_option("--plot", options.plot_path, "draw the table into this SVG file");
   app.add_option("--peer", options.peers,
                  "NAME=FILE: draw it beside; JSON of -J, or CSV with the columns size and time_us")
@@ -282,8 +282,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
                    "exact sums (TUTTI_ORDER_EXACT), measured in turn with the free order, and how many times as "
                    "long they take");
   app.add_option("--tune", options.tune_path,
-                 "time every algorithm instead, and write the times into this file for TUTTI_TUNING")
-      ->excludes(json)
+                 "time every algorithm instead, and write the times into this file for TUTTI_TUNING; -J: the judgement")
       ->excludes(plot)
       ->excludes(exact)
       ->excludes(device);

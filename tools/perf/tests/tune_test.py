@@ -28,9 +28,10 @@ def expect(what, condition, result):
 
 def tune(file, **environment):
     """The table's rows, as words; [] after a failure."""
-    result = run(PERF, "all_reduce", "--tune", file, "-b", 8, "-e", "4K", "-f", 512, "-n", 1, "-w", 0, ranks=2, **environment)
+    result = run(PERF, "all_reduce", "--tune", file, "-J", file.with_suffix(".judged"), "-b", 8, "-e", "4K", "-f", 512, "-n", 1,
+                 "-w", 0, ranks=2, **environment)
     rows = [line.split() for line in result.stdout.splitlines() if line.startswith("  ")]
-    good = expect("--tune", result.returncode == 0 and len(rows) == 2 and "of 2 points; worst ratio" in result.stdout, result)
+    good = expect("--tune", result.returncode == 0 and len(rows) == 2 and "% of 2 points, within 30 % at" in result.stdout, result)
     return rows if good else []
 
 
@@ -44,10 +45,22 @@ def test_job(folder):
     sound = (written["tutti_tuning"], written["host_of_rank"], [p["block_bytes"] for p in points]) == (1, [0, 0], [8, 4096])
     if not sound or len(written["transports"]) != 1:
         failures.append(f"the file: {written}")
-    for row, point in zip(rows, points):
-        winner = min(point["us"], key=point["us"].get)
-        if not {"ring", "direct", "doubling"} <= set(point["us"]) or min(point["us"].values()) <= 0 or row[3] != winner:
-            failures.append(f"{row} does not show the winner of {point}")
+    judged = json.loads(file.with_suffix(".judged").read_text())
+    verdict, verdicts = judged["judgement"], judged["judgement"]["rows"]
+    if (verdict["points"], len(verdicts), judged["host_of_rank"]) != (2, 2, [0, 0]):
+        failures.append(f"the judgement: {judged}")
+    for row, point, of in zip(rows, points, verdicts):
+        if not {"ring", "direct", "doubling"} <= set(point["us"]) or min(point["us"].values()) <= 0 or point["us"] != of["us"]:
+            failures.append(f"{of} does not have the times of {point}")
+        # Times decide, whatever they are: the choice's against that of another algorithm.
+        slower = of["chosen_us"] > of["rival_us"]
+        ratio = of["chosen_us"] / of["rival_us"] if slower else 1
+        winner = of["rival"] if slower else of["chosen"]
+        if of["rival"] == of["chosen"] or abs(of["ratio"] - ratio) > 1e-9 or [row[3], row[5]] != [winner, of["chosen"]]:
+            failures.append(f"{row} is not what {of} says")
+        within = 100 * sum(each["ratio"] <= 1.1 for each in verdicts) / 2
+        if verdict["percent_within_1.1"] != within:
+            failures.append(f"{within} % are within 10 %: {verdict}")
     # Whatever was measured: now ring is the fastest.
     default, other = rows[0][5], "ring"
     if default == other:
@@ -88,7 +101,7 @@ def test_job(folder):
 
 def test_command_line(folder):
     file = folder / "refused.json"
-    for arguments, words in (((PERF, "all_reduce", "--threads", 2, "-J", folder / "j"), "excludes --tune"),
+    for arguments, words in (((PERF, "all_reduce", "--threads", 2, "--plot", folder / "p"), "excludes --tune"),
                              ((PERF, "all_reduce", "--threads", 2, "-d", "all"), "name one instead of all"),
                              ((PERF, "sendrecv", "--threads", 2), "has no choice of algorithms by size"),
                              ((PERF, "all_reduce", "--threads", 1), "one rank has no choice of algorithms")):
@@ -97,7 +110,7 @@ def test_command_line(folder):
     result = run(PERF, "all_reduce", "--threads", 2, "-b", 8, "--tune", file, TUTTI_ALGO="all_reduce:ring")
     expect("TUTTI_ALGO", result.returncode == 2 and "TUTTI_ALGO is set" in result.stderr, result)
     result = run(PERF, "all", "--threads", 3, "-b", 1, "-n", 1, "-w", 0, "--tune", file)
-    expect("too small for an element: the barrier alone", result.returncode == 0 and " of 1 points; " in result.stdout and
+    expect("too small for an element: the barrier alone", result.returncode == 0 and "% of 1 points, " in result.stdout and
            list(json.loads(file.read_text())["collectives"]) == ["barrier"], result)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 COLLECTIVES = ("barrier", "broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter", "all_to_all")
 FEW, MANY = 2000, 6000  # calls
-ROUNDS = 3
+ROUNDS = 1
 LIMIT_S = 120
 
 

@@ -38,8 +38,8 @@ struct BriefStep {
 struct BriefPlan {
   static constexpr uint64_t most_bytes = 2048;  // of the call
   static constexpr size_t most_lanes = 4, most_steps = 32;
-  std::vector<BriefStep> steps;                // lane by lane
-  std::vector<uint32_t> ends;                  // of each lane in `steps`
+  std::vector<BriefStep> steps;  // lane by lane
+  std::vector<uint32_t> ends;    // of each lane in `steps`
   std::vector<BriefPlace> sources;
 };
 

@@ -26,7 +26,8 @@ class Calls {
   // request == nullptr: blocks. `blocks`: where they are unequal. All throw Failure.
   tutti_status collective(const Shape& shape, const HostBuffers& buffers, const tutti_options& options,
                           tutti_request** request, const BlockTable* blocks);
-  // The same for a blocking call that repeats the last one of its collective; nullopt: it may not, and nothing was done.
+  // The same for a blocking call that repeats the last one of its collective; nullopt: it does not, and nothing was
+  // done.
   std::optional<tutti_status> repeat(const PlainCall& call);
   // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream.
   tutti_status in_stream(const StreamCall& call, const tutti_options& options, tutti_request** request,

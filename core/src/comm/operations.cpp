@@ -204,8 +204,8 @@ void Operations::start(tutti_request& request) {
   request.service = plan.service;
   request.bytes = plan.call_bytes;
   collective.window = static_cast<uint32_t>(request.sequence % windows_.size());
-  // Only a plan in its brief form never changes.
-  if (!plan.brief || plan.recorded.operation.service != static_cast<uint16_t>(plan.service))
+  const bool changes = plan.fresh || has_unequal_blocks(plan.shape.collective);
+  if (changes || plan.recorded.operation.service != static_cast<uint16_t>(plan.service))
     plan.recorded = RecordedCall(call_of(plan, 0, 0), plan.shape.in_place != 0, plan.service, plan.slices);
   collective.mark =
       reports_.recorder().begin(plan.recorded, request.sequence, collective.buffers.tag, request.begin_ticks);

@@ -50,8 +50,8 @@ void StreamRequests::enter(Call& mine, const Plan& plan, uint32_t service) {
   made_->bytes = plan.call_bytes;
   made_->sequence = operations.take_sequence();
   collective_ = mine;
-  engine_.base.reports.recorder().begin(RecordedCall(mine, plan.shape.in_place != 0, service, plan.slices), mine.sequence,
-                                          mine.tag, made_->begin_ticks);
+  const RecordedCall recorded(mine, plan.shape.in_place != 0, service, plan.slices);
+  engine_.base.reports.recorder().begin(recorded, mine.sequence, mine.tag, made_->begin_ticks);
   if (!engine_.call_check.checked()) return;
   try {  // after the checks of all calls before it
     await([&] { return operations.all_launched() && engine_.call_check.check(mine, plan.unequal.table); });

@@ -196,10 +196,8 @@ std::string Operations::own_error(const std::string& error) const try {
 void Operations::start(tutti_request& request) {
   HostCollective& collective = request.collective();
   Plan& plan = *collective.plan;
-  if (first_)
-    first_->collective().timed = false;
-  else
-    collective.timed = &request == &blocking_;
+  if (first_) first_->collective().timed = false;
+  collective.timed = !first_ && &request == &blocking_;
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;

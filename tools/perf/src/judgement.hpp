@@ -22,7 +22,7 @@ struct Point {
   double chosen_us = 0;
   std::string rival;  // the fastest of the algorithms that were not chosen; "": there is no other
   double rival_us = 0;
-  bool repeated = false;  // chosen_us and rival_us are those of a second measurement of a few algorithms
+  bool repeated = false;  // chosen_us and rival_us are those of duels
   // The choice's time divided by that of the fastest algorithm, at least 1.
   double ratio() const { return rival.empty() || rival_us >= chosen_us ? 1 : chosen_us / rival_us; }
   const std::string& winner() const { return ratio() > 1 ? rival : chosen; }

@@ -29,8 +29,9 @@ using Json = nlohmann::ordered_json;
 constexpr uint32_t rounds = 7;
 // A round of a slow algorithm has fewer calls than -n: so many that it takes about this long.
 constexpr double round_limit_us = 2000;
-// So many algorithms that seem faster than the choice meet it a second time.
+// So many algorithms that seem faster than the choice meet it again, so often.
 constexpr size_t most_rivals = 3;
+constexpr uint32_t duels = 3;
 
 // A communicator that takes part: one in which an algorithm is forced, or the job's own, which chooses.
 struct Contestant {
@@ -118,13 +119,14 @@ class Tuner {
     return all;
   }
 
+  // "": it chooses for itself.
   tutti::Communicator forced(const char* collective, const std::string& algorithm) const {
     const std::string rule = std::string(collective) + ":" + algorithm, name = "tutti-perf " + rule;
     tutti_comm_config config = tutti::Communicator::defaults();
     config.name = name.c_str();
     config.rank = comm_.rank();
     config.nranks = comm_.nranks();
-    config.algorithms = rule.c_str();
+    if (!algorithm.empty()) config.algorithms = rule.c_str();
     config.device = "none";
     config.all_gather = [](void* comm, const void* mine, uint64_t bytes, void* all) {
       return tutti_all_gather(static_cast<tutti_comm*>(comm), mine, all, bytes, TUTTI_UINT8, nullptr, nullptr);
@@ -208,25 +210,51 @@ class Tuner {
     return point;
   }
 
-  // Among many algorithms one has the lowest median by chance. Those that seem faster than the choice are measured
-  // again, in turn with it, and only the second measurement counts.
+  // Among many algorithms one has the lowest median by chance, and one communicator's memory may lie better than
+  // another's. Those that seem faster than the choice meet it again in duels, and only these count.
   void judge(const Collective& collective, uint64_t count, std::vector<Contestant*> all, Point* point) const {
     compare(all, point);
     for (const Contestant* contestant : all) point->us[contestant->name] = median(of_all_ranks(contestant->round_us));
     if (point->ratio() <= alike) return;
-    const Contestant* const choice = all.front();
-    const auto is_choice = [=](const Contestant* contestant) { return contestant->schedule == choice->schedule; };
     const auto us = [&](const Contestant* contestant) { return point->us.at(contestant->name); };
-    std::erase_if(all, [&](const Contestant* contestant) {
-      return !is_choice(contestant) && us(contestant) * alike > point->chosen_us;
+    std::erase_if(all, [&, schedule = all.front()->schedule](const Contestant* contestant) {
+      return contestant->schedule == schedule || us(contestant) * alike > point->chosen_us;
     });
-    const auto rivals = std::ranges::stable_partition(all, is_choice).begin();
-    std::ranges::stable_sort(rivals, all.end(), {}, us);
-    all.resize(std::min(all.size(), static_cast<size_t>(rivals - all.begin()) + most_rivals));
-    for (Contestant* contestant : all) contestant->round_us.clear();
-    run_rounds(collective, count, all);
+    std::ranges::stable_sort(all, {}, us);
+    all.resize(std::min(all.size(), most_rivals));
+    std::vector<std::string> names{""};
+    for (const Contestant* rival : all) names.push_back(rival->name);
+    repeat(collective, count, names, point);
+  }
+
+  // Duels of the communicator that chooses for itself and those of the other names, each on communicators of its own.
+  void repeat(const Collective& collective, uint64_t count, const std::vector<std::string>& names, Point* point) const {
+    std::vector<std::vector<double>> us(names.size()), ratios(names.size());
+    for (uint32_t duel = 0; duel < duels; ++duel) {
+      std::vector<Forced> fresh;
+      for (const std::string& name : names) fresh.push_back({name, forced(collective.name, name)});
+      std::vector<Contestant> contestants;
+      for (const Forced& each : fresh) contestants.push_back({each.name, &each.comm});
+      std::vector<Contestant*> all;
+      for (Contestant& contestant : contestants) {
+        prepare(collective, count, contestant);
+        all.push_back(&contestant);
+      }
+      run_rounds(collective, count, all);
+      for (size_t i = 0; i < names.size(); ++i) {
+        us[i].push_back(median(of_all_ranks(contestants[i].round_us)));
+        ratios[i].push_back(us[0].back() / us[i].back());
+      }
+    }
     point->repeated = true;
-    compare(all, point);
+    point->chosen_us = median(us[0]);
+    double most = 0;
+    for (size_t i = 1; i < names.size(); ++i)
+      if (const double ratio = median(ratios[i]); ratio > most) {
+        most = ratio;
+        point->rival = names[i];
+        point->rival_us = point->chosen_us / ratio;
+      }
   }
 
   // The first one is the choice. Other names may have the same schedule, as trees of two ranks do: its rounds are those

@@ -297,6 +297,17 @@ TEST(Topology, DescriptionsSurviveTheirWay) {
   EXPECT_EQ(after.processors, before.processors);
   EXPECT_EQ(digits_of(before.processors), "80011");
   EXPECT_TRUE(sent(rank("a", 7, {})).processors.none());
+  for (const size_t processor : {0u, 1u, 2u, 3u, 4u, 63u, 1023u}) {
+    RankDescription one = rank("a", 7, {});
+    one.processors.set(processor);
+    EXPECT_EQ(sent(one).processors, one.processors) << processor;
+    EXPECT_EQ(digits_of(one.processors), "1248"[processor % 4] + std::string(processor / 4, '0'));
+  }
+  RankDescription most = rank("a", 7, {});
+  most.processors.set();
+  most.cores = 1024;
+  EXPECT_EQ(digits_of(most.processors), std::string(256, 'f'));
+  EXPECT_EQ(sent(most).processors, most.processors);
   EXPECT_EQ(after.device.kind, "cuda");
   EXPECT_EQ(after.device.index, 3u);
   EXPECT_EQ(after.device.id, "2f00");

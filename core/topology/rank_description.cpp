@@ -10,25 +10,16 @@ namespace tutti::core {
 namespace {
 
 constexpr std::string_view hexadecimal = "0123456789abcdef";
-constexpr size_t bits_of_digit = 4, most_digits = Processors().size() / bits_of_digit;
-static_assert(Processors().size() % bits_of_digit == 0);
-
-// The value of a digit; digit 0 has the first processors.
-size_t digit_of(const Processors& processors, size_t digit) {
-  size_t value = 0;
-  for (size_t bit = bits_of_digit; bit-- > 0;) value = value << 1 | processors[bits_of_digit * digit + bit];
-  return value;
-}
 
 }  // namespace
 
-// Every rank reads the descriptions of all: whole bitsets are not shifted digit by digit here, nor below.
 std::string digits_of(const Processors& processors) {
-  if (processors.none()) return "";
-  size_t digit = most_digits;
-  while (!digit_of(processors, digit - 1)) --digit;
   std::string digits;
-  while (digit-- > 0) digits += hexadecimal[digit_of(processors, digit)];
+  if (processors.none()) return digits;  // so too before a description is read, and each rank reads those of all
+  for (size_t digit = processors.size() / 4; digit-- > 0;) {
+    const auto four = ((processors >> (4 * digit)) & Processors(15)).to_ulong();
+    if (four || !digits.empty()) digits += hexadecimal[four];
+  }
   return digits;
 }
 
@@ -39,11 +30,10 @@ const TransportOffer* RankDescription::offer(const std::string& name) const {
 
 void RankDescription::complete(const std::string& digits, const Refuse& refuse) {
   processors.reset();
-  for (size_t i = 0; i < digits.size(); ++i) {
-    const size_t value = hexadecimal.find(digits[i]), place = digits.size() - 1 - i;
-    if (value == std::string_view::npos) refuse("processors", "hexadecimal digits, a bit for each processor", digits);
-    for (size_t bit = 0; bit < bits_of_digit && place < most_digits; ++bit)
-      processors[bits_of_digit * place + bit] = value >> bit & 1;
+  for (const char digit : digits) {
+    const size_t four = hexadecimal.find(digit);
+    if (four == std::string_view::npos) refuse("processors", "hexadecimal digits, a bit for each processor", digits);
+    processors = processors << 4 | Processors(four);
   }
   if (processors.any() && processors.count() != cores)
     refuse("processors", fmt::format("as many processors as \"cores\", {}", cores), digits);

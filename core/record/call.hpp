@@ -70,7 +70,7 @@ inline uint64_t identity_of(uint64_t without_tag, uint64_t tag) {
   return sum * 0x8ebc6af09c88c6e3u;
 }
 
-// What the calls of one plan have in common, as it is recorded.
+// The part of a record that all calls of one plan have in common.
 struct RecordedCall {
   RecordedCall() = default;
   RecordedCall(const Call& call, bool in_place, uint32_t service, uint64_t slices);

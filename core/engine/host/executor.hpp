@@ -173,7 +173,7 @@ class Execution {
                          bool foreign) const;
   void take_scratch(uint64_t bytes);
 
-  // Of a lane in the brief form.
+  // A lane in the brief form.
   struct BriefLane {
     uint32_t begin = 0, at = 0;  // its first step, and the first that is not done
     bool overtaken = false;      // the step after that one is done

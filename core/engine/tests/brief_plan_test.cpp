@@ -127,7 +127,7 @@ TEST(BriefPlan, AStepOvertakesOneThatWaits) {
   }
 }
 
-// What is received is sent on: the send waits for it.
+// A received block is sent on: the send waits for it.
 TEST(BriefPlan, AStepDoesNotOvertakeOneThatItNeeds) {
   const std::vector<Step> relays{step_of(TUTTI_STEP_RECV_REDUCE, TUTTI_BUFFER_OUT, TUTTI_BUFFER_IN, 1),
                                  step_of(TUTTI_STEP_SEND, 0, TUTTI_BUFFER_OUT, 1)};

@@ -148,7 +148,7 @@ static size_t first_difference(const struct pattern* pattern, size_t from, const
   return n;
 }
 
-/* Whose input a block of the output has: a rank's, or -1: the sum of all. */
+/* The rank whose input a block of the output has, or -1: the sum of all. */
 static int source_of(const struct point* point, int block) {
   const int n = point->library->nranks;
   switch (point->collective) {

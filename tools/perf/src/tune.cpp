@@ -296,7 +296,7 @@ class Tuner {
   Memory in_, out_;
 };
 
-// What the measurement is of, for people and for programs that read both files.
+// The subject of the measurement, for people and for programs that read both files.
 Json described(const Options& options, const tutti::TopologyFile& topology) {
   return {{"machine", machine_text()},
           {"date", date_text()},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job of some number of ranks costs, as the columns of a table.
+// The cost of a job of some number of ranks, as the columns of a table.
 #pragma once
 
 #include <array>

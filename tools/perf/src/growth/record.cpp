@@ -39,7 +39,7 @@ double milliseconds_of(std::span<const RankRecord> ranks, Phase phase) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
-// What all ranks have together.
+// The sum over all ranks.
 Resources total(std::span<const RankRecord> ranks, Moment moment) {
   Resources sum;
   for (const RankRecord& rank : ranks) {

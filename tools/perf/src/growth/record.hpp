@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks of a job write while they run, in memory that all processes of the job share.
+// The record that the ranks of a job write while they run, in memory that all processes of the job share.
 #pragma once
 
 #include <pthread.h>
@@ -59,7 +59,7 @@ class JobRecord {
   char error_[2048];
 };
 
-// What the records say of a complete job.
+// The cost of a complete job, by its records.
 GrowthCost cost_of(std::span<const RankRecord> ranks, uint32_t splits);
 
 }  // namespace perf

@@ -313,7 +313,7 @@ class LinkBase {
     publish(lane, d);
   }
 
-  // What the peer may sleep for (Doorbell).
+  // Stores a word that the peer may sleep for (Doorbell).
   template <typename Word>
   void store_and_wake(std::atomic<Word>& word, Word value) noexcept {
     if (!reached_by_barriers_) [[unlikely]] {

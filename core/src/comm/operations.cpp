@@ -54,8 +54,7 @@ void Operations::renew(tutti_request& request, uint64_t timeout_ns) const {
 }
 
 void Operations::record_end(const tutti_request& request, tutti_status status) {
-  if (std::holds_alternative<CallGroup>(request.kind) || std::holds_alternative<HostCollective>(request.kind))
-    return;  // a group's parts have, and a collective in end_collective()
+  if (std::holds_alternative<CallGroup>(request.kind)) return;  // its parts have
   const uint64_t now = ticks();
   reports_.count(request.service, request.bytes, now - request.begin_ticks);
   FlightRecorder& recorder = reports_.recorder();

@@ -9,32 +9,16 @@
 #include <cstring>
 #include <utility>
 
-#include "base/failure.hpp"
-
 namespace tutti::core {
 namespace {
-
-// A link that fails ends the communicator. In the transport's own words if it has any.
-Failure broken_way(const char* what, const Link& link, tutti_status status) {
-  const std::string why = take_plugin_error();
-  return Failure(status, fmt::format("{} rank {} over {}: {}{}{}", what, link.peer, link.port->api->name,
-                                     tutti_status_text(status), why.empty() ? "" : ": ", why));
-}
 
 std::string size_mismatch(const Transfer& receive, uint64_t sent) {
   return fmt::format("{} matched a send of {} bytes: both must be equal", text_of(receive), sent);
 }
 
-enum : uint32_t { type_rts = 0x54545031, type_cts, type_reject, type_credit, type_stream_rts };
-
-bool by_stream(const MessageHeader& rts) { return rts.type == type_stream_rts; }
-bool is_eager(const MessageHeader& rts) { return rts.size <= eager_bytes && !by_stream(rts); }
-
-// True if this send matches this receive. Transfers by streams match in the order of the calls.
-bool meet(const MessageHeader& rts, const Transfer& receive) {
-  if (receive.any_tag) return !by_stream(rts);
-  if (receive.any_peer && by_stream(rts)) return false;
-  return rts.tag == receive.tag || (by_stream(rts) && receive.by_stream());
+// Is the message posted with its RTS, as a message of the lane?
+bool goes_ahead(const Link& link, const Transfer& send) {
+  return !link.view && send.bulk && send.bytes <= std::min(most_eager_bytes, link.fragment);
 }
 
 tutti_status send_control(const Link& link, const void* message, uint64_t bytes) {
@@ -42,6 +26,19 @@ tutti_status send_control(const Link& link, const void* message, uint64_t bytes)
 }
 
 }  // namespace
+
+bool PointToPoint::meet(const MessageHeader& rts, const Transfer& receive) {
+  if (receive.any_tag) return !rts.by_stream();
+  if (receive.any_peer && rts.by_stream()) return false;
+  return rts.tag == receive.tag || (rts.by_stream() && receive.by_stream());
+}
+
+Failure PointToPoint::broken_way(const char* what, const Link& link, tutti_status status) {
+  // In the transport's own words if it has any.
+  const std::string why = take_plugin_error();
+  return Failure(status, fmt::format("{} rank {} over {}: {}{}{}", what, link.peer, link.port->api->name,
+                                     tutti_status_text(status), why.empty() ? "" : ": ", why));
+}
 
 void PointToPoint::start(Transfer& transfer) {
   if (transfer.bytes > eager_bytes && !transfer.on_stream) {
@@ -70,7 +67,10 @@ void PointToPoint::start(Transfer& transfer) {
   Peer& p = transfer.any_peer ? adopt(transfer, from) : own;
   p.arrivals.remove(*arrival);
   --p.unmatched;
-  match(p, transfer, arrival->rts, arrival->payload.data());
+  LongPayload* const rest = std::exchange(arrival->rest, nullptr);
+  const std::byte* const payload = rest ? rest->bytes.data() : arrival->payload.data();
+  match(p, transfer, arrival->rts, arrival->eager ? payload : nullptr);
+  if (rest) payloads_.give_back(*rest);
   arrivals_.give_back(*arrival);
 }
 
@@ -89,7 +89,7 @@ std::optional<tutti_envelope> PointToPoint::probe(const tutti_envelope& wanted) 
   for (const auto& [rank, p] : peers_) {
     if (!(wanted.flags & TUTTI_ANY_PEER) && rank != wanted.peer) continue;
     const UnexpectedMessage* const found = p.arrivals.find([&](const UnexpectedMessage& a) {
-      return !by_stream(a.rts) && ((wanted.flags & TUTTI_ANY_TAG) || a.rts.tag == wanted.tag);
+      return !a.rts.by_stream() && ((wanted.flags & TUTTI_ANY_TAG) || a.rts.tag == wanted.tag);
     });
     if (!found || (first && first->order < found->order)) continue;
     first = found;
@@ -111,13 +111,15 @@ void PointToPoint::finish(Transfer& transfer, tutti_status status, const std::st
 }
 
 void PointToPoint::match(Peer& peer, Transfer& receive, const MessageHeader& rts, const std::byte* payload) {
-  if (++peer.matched == credit_batch) ++replies_;
+  const bool owed = peer.owes_credit();
+  ++peer.matched;
+  if (!owed && peer.owes_credit()) ++replies_;
   if (std::exchange(receive.any_tag, false)) receive.tag = rts.tag;
   std::string difference;
   const bool equal = rts.size == receive.bytes;
-  if (by_stream(rts) || receive.on_stream) {
-    if (!equal || by_stream(rts) != receive.by_stream() || rts.tag != receive.tag) difference = differ(receive, rts);
-  } else if (!is_eager(rts)) {
+  if (rts.by_stream() || receive.on_stream) {
+    if (!equal || rts.by_stream() != receive.by_stream() || rts.tag != receive.tag) difference = differ(receive, rts);
+  } else if (!payload) {
     receive.sequence = rts.sequence;
     receive.sent = rts.size;
     peer.receives.remove(receive);
@@ -138,7 +140,7 @@ std::string PointToPoint::differ(const Transfer& receive, const MessageHeader& r
       receive.peer,
       fmt::format("sent {} bytes of {} memory with tag {}, which met rank {}'s receive of {} bytes of {} memory with "
                   "tag {}: both have to be device memory, or both host memory, and equal in size and tag",
-                  rts.size, by_stream(rts) ? "device" : "host", rts.tag, rank_, receive.bytes,
+                  rts.size, rts.by_stream() ? "device" : "host", rts.tag, rank_, receive.bytes,
                   receive.by_stream() ? "device" : "host", receive.tag)};
   return fmt::format("rank {} {}", receive.peer, difference_->reason);
 }
@@ -148,28 +150,49 @@ bool PointToPoint::announce(Link& link, Peer& peer) {
   bool moved = false;
   while (!peer.waiting.empty() && peer.credit) {
     Transfer& transfer = *peer.waiting.first();
-    std::byte message[TUTTI_CONTROL_BYTES];
-    const MessageHeader rts{transfer.by_stream() ? type_stream_rts : type_rts, transfer.tag, transfer.bytes,
-                            peer.next_sequence};
-    std::memcpy(message, &rts, sizeof rts);
-    const uint64_t payload = is_eager(rts) ? transfer.bytes : 0;
-    if (payload) std::memcpy(message + sizeof rts, transfer.data, payload);
-    const tutti_status status = send_control(link, message, sizeof rts + payload);
+    const bool ahead = goes_ahead(link, transfer);
+    if (ahead && !post(link, transfer)) break;
+    uint64_t along = 0;
+    const tutti_status status = send_rts(link, peer, transfer, &along);
     if (status == TUTTI_AGAIN) break;
     if (status < 0) throw broken_way("send to", link, status);
     moved = true;
     --peer.credit;
     transfer.sequence = peer.next_sequence++;
-    link.sent += payload;
+    link.sent += along;
     peer.waiting.remove(transfer);
-    if (transfer.bulk) {
-      peer.announced.push(transfer);
+    if (transfer.bulk && !along) {
+      (ahead ? peer.posted : peer.announced).push(transfer);
       continue;
     }
     peer.moved = true;
     finish(transfer, TUTTI_OK, {});
   }
   return moved;
+}
+
+tutti_status PointToPoint::send_rts(Link& link, const Peer& peer, const Transfer& transfer, uint64_t* along) const {
+  const bool streams = transfer.by_stream();
+  const uint32_t type = streams ? type_stream_rts : goes_ahead(link, transfer) ? type_rts_posted : type_rts;
+  const MessageHeader rts{type, transfer.tag, transfer.bytes, peer.next_sequence};
+  const auto write = [&](void* to, uint64_t begin) {
+    std::memcpy(to, &rts, sizeof rts);
+    if (*along) std::memcpy(static_cast<std::byte*>(to) + begin, transfer.data, *along);
+  };
+  if (link.view && peer.reads_lane) {
+    const uint64_t most = std::min(most_eager_bytes, link.fragment - data_begins(most_eager_bytes));
+    *along = !streams && transfer.bytes <= most ? transfer.bytes : 0;
+    const uint64_t begin = data_begins(*along);
+    if (void* const slot = link.view->try_reserve(link.handle, rts_lane_, begin + *along)) {
+      write(slot, begin);
+      link.view->commit(link.handle, rts_lane_, begin + *along);
+      return TUTTI_OK;
+    }
+  }
+  *along = !streams && transfer.bytes <= eager_bytes ? transfer.bytes : 0;
+  std::byte message[TUTTI_CONTROL_BYTES];
+  write(message, sizeof rts);
+  return send_control(link, message, sizeof rts + *along);
 }
 
 // Progress reports a failed link.
@@ -179,6 +202,8 @@ bool PointToPoint::reply(Link& link, Peer& peer) {
     const MessageHeader credit{type_credit, 0, peer.matched, 0};
     if (send_control(link, &credit, sizeof credit) == TUTTI_AGAIN) return false;
     peer.matched = 0;
+    peer.greeted = true;
+    peer.batch = credit_batch;
     --replies_;
   }
   while (!peer.answered.empty()) {
@@ -198,14 +223,26 @@ bool PointToPoint::reply(Link& link, Peer& peer) {
   return replies_ != before;
 }
 
+void PointToPoint::open(Link& link, uint32_t lane, Transfer& t) const {
+  Bulk& bulk = *t.bulk;
+  if (std::exchange(bulk.opened, true)) return;
+  t.sending ? bulk.out.open(&link, lane, t.bytes) : bulk.in.open(&link, lane, t.bytes);
+  const Registration r = link.port->find(t.data, t.bytes);
+  bulk.memory = {r.region, r.offset};
+}
+
+bool PointToPoint::post(Link& link, Transfer& t) const {
+  open(link, rts_lane_, t);
+  Outflow& out = t.bulk->out;
+  if (out.status == TUTTI_OK) out.advance(t.data, t.bytes, t.bulk->memory);
+  if (out.status < 0) throw broken_way("send to", link, out.status);
+  return out.all_handed();
+}
+
 bool PointToPoint::move(Link& link, Transfer& t, bool* moved) const {
   Bulk& bulk = *t.bulk;
   Flow& flow = t.sending ? static_cast<Flow&>(bulk.out) : bulk.in;
-  if (!std::exchange(bulk.opened, true)) {
-    t.sending ? bulk.out.open(&link, lane_, t.bytes) : bulk.in.open(&link, lane_, t.bytes);
-    const Registration r = link.port->find(t.data, t.bytes);
-    bulk.memory = {r.region, r.offset};
-  }
+  open(link, lane_, t);
   if (flow.status == TUTTI_OK)
     t.sending ? bulk.out.advance(t.data, t.bytes, bulk.memory) : bulk.in.advance(t.data, false, bulk.memory.region);
   const uint64_t now = t.sending ? flow.handed : flow.completed;
@@ -216,9 +253,11 @@ bool PointToPoint::move(Link& link, Transfer& t, bool* moved) const {
 
 bool PointToPoint::advance_peer(uint32_t rank, Peer& p) {
   Link& link = links_[rank];
-  bool moved = reply(link, p);
-  const bool announced = announce(link, p);
-  for (auto* queue : {&p.outgoing, &p.incoming})
+  bool moved = (p.owes_credit() || !p.answered.empty()) && reply(link, p);
+  const bool announced = !p.waiting.empty() && announce(link, p);
+  if (listens_to(p)) moved |= listen(rank, p);
+  if (p.landing) moved |= land(rank, p);
+  for (auto* queue : {&p.posted, &p.outgoing, &p.incoming})
     while (!queue->empty() && move(link, *queue->first(), &moved)) {
       finish(queue->pop(), TUTTI_OK, {});
       moved = true;
@@ -227,85 +266,9 @@ bool PointToPoint::advance_peer(uint32_t rank, Peer& p) {
   return moved || announced;
 }
 
-bool PointToPoint::on_rts(uint32_t rank, const MessageHeader& rts, const std::byte* payload, uint64_t bytes,
-                          std::string* error) {
-  Peer& p = peer(rank);
-  if (const uint32_t held = p.unmatched + p.matched; bytes != (is_eager(rts) ? rts.size : 0) || held >= rts_credit) {
-    *error = fmt::format("an RTS that breaks the protocol (size {}, {} bytes along, {} without credit)", rts.size,
-                         bytes, held);
-    return false;
-  }
-  links_[rank].received += bytes;
-  ++p.heard.told;
-  const auto meets = [&](const Transfer& t) { return meet(rts, t); };
-  Transfer* receive = p.receives.find(meets);
-  if (Transfer* any = anyone_.receives.find(meets); any && (!receive || any->order < receive->order)) {
-    adopt(*any, rank);
-    receive = any;
-  }
-  if (receive) {
-    match(p, *receive, rts, payload);
-    return true;
-  }
-  UnexpectedMessage& arrival = arrivals_.take();
-  arrival.rts = rts;
-  arrival.order = ++order_;
-  if (bytes) std::memcpy(arrival.payload.data(), payload, bytes);
-  p.arrivals.push(arrival);
-  ++p.unmatched;
-  return true;
-}
-
-bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t bytes, std::string* error) {
-  MessageHeader e{};
-  if (bytes < sizeof e) {
-    *error = fmt::format("a control message of {} bytes, expected at least {}", bytes, sizeof e);
-    return false;
-  }
-  std::memcpy(&e, data, sizeof e);
-  Peer& p = peer(rank);
-  p.moved = true;
-  switch (e.type) {
-    case type_stream_rts:
-    case type_rts:
-      return on_rts(rank, e, data + sizeof e, bytes - sizeof e, error);
-    case type_cts:
-    case type_reject: {
-      Transfer* transfer = p.announced.find([&](const Transfer& t) { return t.sequence == e.sequence; });
-      if (!transfer) {
-        *error = fmt::format("an answer to send {}, which was never announced", e.sequence);
-        return false;
-      }
-      ++p.heard.answered;
-      const bool rejected = e.type == type_reject;
-      const std::string difference =
-          rejected
-              ? fmt::format("send of {} bytes to rank {} with tag {} met a receive of {} bytes: both must be equal",
-                            transfer->bytes, rank, transfer->tag, e.size)
-              : "";
-      p.announced.remove(*transfer);
-      if (rejected)
-        finish(*transfer, TUTTI_MISMATCH, difference);
-      else
-        p.outgoing.push(*transfer);
-      return true;
-    }
-    case type_credit:
-      if (e.size > rts_credit - p.credit) {
-        *error = fmt::format("credit for {} RTS messages where {} are unmatched", e.size, rts_credit - p.credit);
-        return false;
-      }
-      p.credit += static_cast<uint32_t>(e.size);
-      return true;
-    default:
-      *error = fmt::format("a control message of unknown type {:#x}", e.type);
-      return false;
-  }
-}
-
 void PointToPoint::fail_all(tutti_status status, const std::string& error) {
   for (auto& [rank, p] : peers_)
-    for (auto* queue : {&p.waiting, &p.announced, &p.receives, &p.answered, &p.outgoing, &p.incoming})
+    for (auto* queue : {&p.waiting, &p.posted, &p.announced, &p.receives, &p.answered, &p.outgoing, &p.incoming})
       while (!queue->empty()) {
         Transfer& transfer = queue->pop();
         transfer.bulk = nullptr;  // a transport may still know it

@@ -25,6 +25,7 @@
 #include "engine/choose/native.hpp"
 #include "engine/choose/selector.hpp"
 #include "engine/fabric/fabric.hpp"
+#include "engine/p2p/point_to_point.hpp"
 #include "record/reports.hpp"
 #include "topology/topology.hpp"
 
@@ -43,7 +44,7 @@ struct Foundation {
   const std::string& name() const { return configuration.name; }
   ControlPlane& control() const { return bootstrap->control(); }
   // Lanes for the windows of operations and point to point, and for device memory.
-  uint32_t host_lanes() const { return configuration.windows * configuration.lanes + 1; }
+  uint32_t host_lanes() const { return configuration.windows * configuration.lanes + PointToPoint::lanes; }
   uint32_t device_lanes() const { return configuration.lanes + 1; }
   const char* why_no_device() const;
   // Collective: the groups of plugins that carry out whole collectives.

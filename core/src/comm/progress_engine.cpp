@@ -18,6 +18,7 @@ namespace tutti::core {
 namespace {
 
 constexpr uint64_t look_interval_ns = 1'000'000;
+constexpr uint32_t polls_per_port = 4;  // where messages are awaited in lanes
 constexpr std::chrono::seconds drain_limit(5);
 
 // A rank without a core of its own yields almost at once.
@@ -36,7 +37,7 @@ ProgressEngine::ProgressEngine(Communicator& comm, Foundation& foundation)
       plans(planner, base.reports),
       call_check(base.rank(), base.nranks(), base.configuration.checks_calls, base.fabric.links(),
                  base.reports.recorder(), base.name()),
-      point_to_point(base.rank(), base.fabric.links(), base.host_lanes() - 1,
+      point_to_point(base.rank(), base.fabric.links(), base.host_lanes() - PointToPoint::lanes,
                      [this](Transfer& transfer, tutti_status status, const std::string& error) {
                        operations.ended(transfer, status, error);
                      }),
@@ -134,15 +135,22 @@ bool ProgressEngine::progress() {
   }
 }
 
+bool ProgressEngine::advance_transfers() {
+  const bool moved = point_to_point.advance([](Link& link) { return connect(link); });
+  if (const auto difference = point_to_point.take_difference())
+    breakdown.report({TUTTI_MISMATCH, difference->culprit, difference->reason});
+  return moved;
+}
+
 bool ProgressEngine::advance_all() {
   bool moved = false;
-  const auto advance_transfers = [this] { return point_to_point.advance([](Link& link) { return connect(link); }); };
   if (!operations.empty()) moved |= operations.advance();
   if (breakdown.begun()) return true;
   if (point_to_point.active()) moved |= advance_transfers();
   const bool in_streams = streams && streams->pending();
   if (in_streams) moved |= streams->advance();
-  moved |= progress_ports(point_to_point.active() || in_streams || !operations.all_launched());
+  const bool by_ports = point_to_point.active() && (point_to_point.needs_ports() || ++polls_ % polls_per_port == 0);
+  moved |= progress_ports(by_ports || in_streams || !operations.all_launched());
   if (!point_to_point.replies()) return moved;
   moved |= advance_transfers();
   return progress_ports(false) || moved;  // begins what that has posted

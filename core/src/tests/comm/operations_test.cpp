@@ -207,9 +207,10 @@ TEST(PointToPoint, GroupsGoOnTogether) {
   });
 }
 
+// Of a message that waits for its receiver.
 TEST(PointToPoint, ASizeMismatchIsAnErrorOnBothSides) {
   run_ranks(2, [](Communicator& comm) {
-    std::vector<int32_t> data(comm.rank() ? 1000 : 2000);
+    std::vector<int32_t> data(comm.rank() ? 10'000 : 20'000);
     const Failed failed = failure_of([&] {
       if (comm.rank() == 0)
         comm.send<int32_t>(data, 1);
@@ -217,8 +218,8 @@ TEST(PointToPoint, ASizeMismatchIsAnErrorOnBothSides) {
         comm.receive<int32_t>(data, 0);
     });
     EXPECT_EQ(failed.status, TUTTI_MISMATCH);
-    EXPECT_NE(failed.text.find("4000 bytes"), std::string::npos) << failed.text;
-    EXPECT_NE(failed.text.find("8000 bytes"), std::string::npos) << failed.text;
+    EXPECT_NE(failed.text.find("40000 bytes"), std::string::npos) << failed.text;
+    EXPECT_NE(failed.text.find("80000 bytes"), std::string::npos) << failed.text;
     comm.barrier();  // the communicator goes on
   });
 }

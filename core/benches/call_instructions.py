@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the instructions of calls of 8 bytes between two ranks over shared memory, for nine collectives.
+"""Counts the instructions of calls of 8 bytes between two ranks over shared memory, for nine collectives and an
+exchange.
 
     core/benches/call_instructions.py build [COLLECTIVE ...]
 
@@ -12,7 +13,8 @@ the lowest of three, since a poll in vain adds to it. The ranks take turns: the 
 import os, re, subprocess, sys, tempfile
 from pathlib import Path
 
-COLLECTIVES = ("barrier", "broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter", "all_to_all")
+COLLECTIVES = ("barrier", "broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter", "all_to_all",
+               "exchange")
 FEW, MANY = 2000, 6000  # calls
 ROUNDS = 1
 LIMIT_S = 120

@@ -26,6 +26,13 @@ static tutti_status call(tutti_comm* comm, const char* name, const double* in, d
   if (!strcmp(name, "reduce_scatter"))
     return tutti_reduce_scatter(comm, in, out, count, TUTTI_FLOAT64, TUTTI_SUM, NULL, NULL);
   if (!strcmp(name, "all_to_all")) return tutti_all_to_all(comm, in, out, count, TUTTI_FLOAT64, NULL, NULL);
+  if (!strcmp(name, "exchange")) {
+    const uint32_t other = 1 - tutti_comm_rank(comm);
+    const tutti_message messages[2] = {
+        {.data = (void*)in, .count = count, .dtype = TUTTI_FLOAT64, .peer = other, .direction = TUTTI_SEND},
+        {.data = out, .count = count, .dtype = TUTTI_FLOAT64, .peer = other, .direction = TUTTI_RECEIVE}};
+    return tutti_exchange(comm, messages, 2, NULL, NULL);
+  }
   return TUTTI_INVALID_ARGUMENT;
 }
 

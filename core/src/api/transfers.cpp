@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <tutti/sized.hpp>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct Batch {
     static thread_local std::vector<const Transfer*> sorted;
     core::require_apart(transfers, sorted);
   }
-  tutti_status begin(const char* name, const tutti_options& options, tutti_request** request) const {
-    return communicator.calls().exchange(name, transfers, {{}, nullptr, nullptr, stream}, options, request);
+  tutti_status begin(const char* name, const tutti_options& options, tutti_request** request,
+                     std::span<const tutti_message> plain = {}) const {
+    return communicator.calls().exchange(name, transfers, {{}, nullptr, nullptr, stream}, options, request, plain);
   }
 
  private:
@@ -119,6 +121,9 @@ tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t 
 tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* given,
                       tutti_request** request) {
   return jointly(comm, [&](Communicator& c) {
+    const bool plain = messages && !given && !request;
+    if (plain)
+      if (const auto status = c.calls().repeat({messages, n})) return *status;
     const tutti_options options = checked_plain_call("exchange", given, request, no_collective);
     if (n && !messages) invalid(fmt::format("exchange: messages is NULL, expected {}", n));
     Batch group{c, "exchange: messages", options.stream};
@@ -133,7 +138,7 @@ tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t 
       invalid(
           fmt::format("exchange: some data is host memory, some of {}: all has to be on one", describe(group.where)));
     group.require_apart();
-    return group.begin("exchange", options, request);
+    return group.begin("exchange", options, request, {messages, plain ? n : 0});
   });
 }
 

@@ -203,7 +203,8 @@ tutti_status Calls::collective(const Shape& shape, const HostBuffers& buffers, c
 }
 
 tutti_status Calls::exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
-                             const tutti_options& options, tutti_request** request) {
+                             const tutti_options& options, tutti_request** request,
+                             std::span<const tutti_message> plain) {
   if (group_) return add_to_group(transfers, call, options, request);
   if (std::ranges::any_of(transfers, &Transfer::on_stream))
     return put_in_stream(call, transfers, options, request, nullptr);
@@ -212,15 +213,35 @@ tutti_status Calls::exchange(const char* name, std::span<const Transfer> transfe
   {
     const Hold hold(engine_.lock);
     engine_.require_sound();
-    // A blocking call that is alone waits inside, as a collective does: it takes no lock, and its request returns by
-    // itself.
-    const bool alone = !request && !hold.is_locked();
-    auto fresh = engine_.operations.make<TransferGroup>(!alone, timeout(options));
+    if (!request && !hold.is_locked()) {
+      if (!engine_.base.device && plain.size() <= exchanged_.messages.size() && !plain.empty()) {
+        exchanged_.transfers.assign(transfers.begin(), transfers.end());
+        std::ranges::copy(plain, exchanged_.messages.begin());
+      }
+      return run(name, transfers, options);
+    }
+    auto fresh = engine_.operations.make<TransferGroup>(true, timeout(options));
     fresh->service = transfer_service(name, transfers);
     made = &accept(std::move(fresh), transfers, options);
-    if (alone) return waits_.finish(*made);
   }
   return answer(*made, request);
+}
+
+// A blocking call that is alone waits inside, as a collective does: it takes no lock, and its request returns by
+// itself.
+tutti_status Calls::run(const char* name, std::span<const Transfer> transfers, const tutti_options& options) {
+  auto fresh = engine_.operations.make<TransferGroup>(false, timeout(options));
+  tutti_request& made = *fresh;
+  made.service = transfer_service(name, transfers);
+  begin_transfers(std::move(fresh), transfers);
+  return waits_.finish(made);
+}
+
+std::optional<tutti_status> Calls::repeat(std::span<const tutti_message> plain) {
+  const Hold hold(engine_.lock);
+  if (!exchanged_.is(plain) || group_ || hold.is_locked()) return std::nullopt;
+  engine_.require_sound();
+  return run("exchange", exchanged_.transfers, {});
 }
 
 // The row of the transports that carry these.

@@ -8,7 +8,9 @@
 
 #include <tutti/tutti.h>
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,9 +35,13 @@ class Calls {
   tutti_status in_stream(const StreamCall& call, const tutti_options& options, tutti_request** request,
                          const BlockTable* blocks);
   // One or several sends and receives. `call` says where those on device memory are; they are in its stream when this
-  // returns. `name`: of the call, for reports.
+  // returns. `name`: of the call, for reports. `plain`: the messages of a tutti_exchange without options and request.
   tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
-                        const tutti_options& options, tutti_request** request);
+                        const tutti_options& options, tutti_request** request,
+                        std::span<const tutti_message> plain = {});
+  // The same for messages that are those of the last such call, byte for byte; nullopt: they are not, and nothing was
+  // done.
+  std::optional<tutti_status> repeat(std::span<const tutti_message> plain);
 
   // A group of calls: from open_group() on they are remembered, and end_group() begins them together.
   void open_group();
@@ -78,10 +84,21 @@ class Calls {
   uint32_t transfer_service(const char* name, std::span<const Transfer> transfers);
 
   tutti_status run(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns);
+  tutti_status run(const char* name, std::span<const Transfer> transfers, const tutti_options& options);
   void look_now_and_then();
 
   ProgressEngine& engine_;
   Waits& waits_;
+  // The last exchange of host memory that may be repeated without checks.
+  struct PlainExchange {
+    std::array<tutti_message, 8> messages{};
+    std::vector<Transfer> transfers;  // as many; empty: none
+    bool is(std::span<const tutti_message> others) const {
+      return !others.empty() && others.size() == transfers.size() &&
+             std::memcmp(others.data(), messages.data(), others.size_bytes()) == 0;
+    }
+  };
+  PlainExchange exchanged_;
   std::optional<CallGroup> group_;     // open
   std::vector<const char*> carriers_;  // of the transfers that begin
 };

@@ -122,5 +122,40 @@ TEST(RepeatedCalls, GroupsAndRequestsAreNoRepetition) {
             {"shm"});
 }
 
+// Exchanges of two ranks that differ from each other in one field, each made twice in a row and again later; then wrong
+// ones.
+TEST(RepeatedCalls, AnExchangeHasTheMessagesOfItsOwn) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              const uint32_t me = comm.rank(), other = 1 - me;
+              std::array<uint32_t, 4> in{}, out{};
+              const auto exchange = [&](uint32_t* from, uint64_t count, uint32_t tag, uint32_t its_tag, uint64_t n) {
+                const tutti_message both[] = {{from, count, TUTTI_UINT32, other, tag, TUTTI_SEND, {}},
+                                              {out.data(), count, TUTTI_UINT32, other, its_tag, TUTTI_RECEIVE, {}}};
+                return tutti_exchange(comm.handle(), both, n, nullptr, nullptr);
+              };
+              for (uint32_t k = 0; k < 6; ++k) {
+                for (uint32_t i = 0; i < in.size(); ++i) in[i] = 100 * k + 10 * me + i;
+                const uint32_t theirs = 100 * k + 10 * other;
+                out = {};
+                ASSERT_EQ(exchange(in.data(), 1, 3, 3, 2), TUTTI_OK);
+                EXPECT_EQ(out, (std::array<uint32_t, 4>{theirs, 0, 0, 0}));
+                ASSERT_EQ(exchange(in.data(), 2, 3, 3, 2), TUTTI_OK);
+                EXPECT_EQ(out, (std::array<uint32_t, 4>{theirs, theirs + 1, 0, 0}));
+                ASSERT_EQ(exchange(in.data() + 2, 2, 3, 3, 2), TUTTI_OK);
+                EXPECT_EQ(out, (std::array<uint32_t, 4>{theirs + 2, theirs + 3, 0, 0}));
+                ASSERT_EQ(exchange(in.data() + 1, 2, 3 + me, 3 + other, 2), TUTTI_OK);
+                EXPECT_EQ(out, (std::array<uint32_t, 4>{theirs + 1, theirs + 2, 0, 0}));
+                if (me)
+                  ASSERT_EQ(exchange(in.data() + 1, 2, 3 + me, 0, 1), TUTTI_OK);  // the first message of both
+                else
+                  ASSERT_EQ(tutti_receive(comm.handle(), out.data(), 2, TUTTI_UINT32, 1, 4, nullptr, nullptr), 0);
+                EXPECT_EQ(exchange(out.data(), 1, 3, 3, 2), TUTTI_INVALID_ARGUMENT) << "they overlap";
+                EXPECT_EQ(exchange(nullptr, 1, 3, 3, 2), TUTTI_INVALID_ARGUMENT);
+              }
+            },
+            {"shm"});
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the host executor carries out a plan in its brief form (engine/plan/brief_plan.hpp). The steps of a lane are
-// carried out in order. The step after one that waits may overtake it: a lane has two steps in flight, as schedules
-// may rely on.
+// carried out in order. Behind one that waits, every step that needs none of those before it may overtake: a rank that
+// gives its core to another one has sent all that it can.
 #include <tutti/tutti.h>
 
 #include <cstring>
@@ -23,7 +23,7 @@ void Execution::launch_brief(const Plan& plan, uint32_t mark, const void* in, vo
   buffers_[TUTTI_BUFFER_SCRATCH].base = scratch_;
   uint32_t begin = 0;
   for (size_t lane = 0; lane < brief_->ends.size(); ++lane) {
-    brief_lanes_[lane] = {begin, begin, false};
+    brief_lanes_[lane] = {begin, begin, 0};
     begin = brief_->ends[lane];
   }
   if (sources_.size() < plan.most_sources) sources_.resize(plan.most_sources);
@@ -36,28 +36,31 @@ bool Execution::advance_brief() {
   for (uint32_t lane = 0; lane < lanes; ++lane) {
     BriefLane& run = brief_lanes_[lane];
     const uint32_t end = brief_->ends[lane];
-    while (run.at != end && carry_out(steps[run.at], lane)) {
-      run.at += run.overtaken ? 2 : 1;
-      run.overtaken = false;
+    while (run.at != end && (run.has_done(run.at - run.begin + 1) || carry_out(steps[run.at], lane))) {
+      run.done |= 1u << (run.at++ - run.begin);
       note_progress();
     }
-    const uint32_t next = run.at + 1;
-    if (next < end && !run.overtaken && steps[next].may_overtake && carry_out(steps[next], lane)) {
-      run.overtaken = true;
-      note_progress();
-    }
-    all &= run.at == end;
+    if (run.at == end) continue;
+    all = false;
+    overtake(run, lane);
   }
   return all;
 }
 
+void Execution::overtake(BriefLane& run, uint32_t lane) {
+  for (uint32_t next = run.at + 1; next < brief_->ends[lane]; ++next) {
+    const BriefStep& step = brief_->steps[next];
+    const uint32_t number = next - run.begin + 1;
+    if (run.has_done(number) || step.behind > run.at - run.begin || !run.has_done(step.behind_message)) continue;
+    if (!carry_out(step, lane)) continue;
+    run.done |= 1u << (number - 1);
+    note_progress();
+  }
+}
+
 // Has the step been carried out? False: it waits.
 inline bool Execution::carry_out(const BriefStep& step, uint32_t lane) {
-  if (step.after) {
-    const BriefLane& other = brief_lanes_[step.after_lane];
-    const uint32_t at = other.at - other.begin;
-    if (at < step.after && !(other.overtaken && at + 2 == step.after)) return false;
-  }
+  if (!brief_lanes_[step.after_lane].has_done(step.after)) return false;
   switch (step.kind) {
     case BriefStep::send:
       return send_brief(step, lane);

@@ -176,10 +176,13 @@ class Execution {
   // A lane in the brief form.
   struct BriefLane {
     uint32_t begin = 0, at = 0;  // its first step, and the first that is not done
-    bool overtaken = false;      // the step after that one is done
+    uint32_t done = 0;           // bit i: step `begin + i` is done, whether `at` has passed it or not
+    bool has_done(uint32_t number) const { return number == 0 || (done >> (number - 1) & 1); }  // counted from 1
   };
+  static_assert(BriefPlan::most_steps <= 32);
   std::byte* at(const BriefPlace& place) const { return buffers_[place.buffer].base + place.offset; }
   bool advance_brief();
+  void overtake(BriefLane& run, uint32_t lane);
   bool carry_out(const BriefStep& step, uint32_t lane);
   bool send_brief(const BriefStep& step, uint32_t lane);
   bool receive_brief(const BriefStep& step, uint32_t lane);

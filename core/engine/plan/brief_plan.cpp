@@ -23,9 +23,12 @@ bool is_worth_it(const Plan& plan) {
          std::ranges::all_of(plan.links, [](const Link* link) { return link->handle && link->view; });
 }
 
-// Nothing that the step needs is made or used by the step before it, and no message of it follows one of that step.
-bool may_overtake(const BoundStep& step, size_t position) {
-  return position > 0 && !step.forwarded && step.after_conflict != 1 && step.after_out != 1 && step.after_in != 1;
+// Which steps of its lane the step must not overtake. What is forwarded follows its receive, which is the step before.
+void order(BriefStep& step, const BoundStep& bound, size_t position) {
+  const auto at = static_cast<uint32_t>(position);
+  const auto number_back = [at](uint32_t distance) { return distance && distance <= at ? at - distance + 1 : 0; };
+  step.behind = bound.forwarded ? at : number_back(bound.after_conflict);
+  step.behind_message = number_back(bound.out ? bound.after_out : bound.after_in);
 }
 
 // The step without its place in the lane. Where a step moves nothing it is dropped alike at both ends.
@@ -63,7 +66,7 @@ std::shared_ptr<const BriefPlan> make_brief(const Plan& plan) {
     for (size_t i = 0; i < lane.size(); ++i) {
       BriefStep step = brief_step(plan, lane[i], brief->sources);
       if (step.link && step.bytes > step.link->fragment) return nullptr;
-      step.may_overtake = may_overtake(lane[i], i);
+      order(step, lane[i], i);
       if (lane[i].dependency_lane != TUTTI_NO_DEPENDENCY) {
         step.after_lane = lane[i].dependency_lane;
         step.after = lane[i].dependency_step + 1;

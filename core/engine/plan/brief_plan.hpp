@@ -23,9 +23,12 @@ struct BriefStep {
   enum Kind : uint8_t { nothing, send, receive, receive_reduce, reduce };
   Kind kind = nothing;
   bool incoming_left = false;
-  bool may_overtake = false;  // may be carried out before the step before it
-  uint32_t after_lane = 0;    // a dependency: the first `after` steps of that lane are done
-  uint32_t after = 0;         // 0: none
+  uint32_t after_lane = 0;  // a dependency: the step of number `after` of that lane is done
+  uint32_t after = 0;       // counted from 1; 0: none
+  // It may be carried out before an earlier step of its lane, but not before the first `behind` ones of the lane, nor
+  // before the one of number `behind_message`, whose message goes the same way.
+  uint32_t behind = 0;
+  uint32_t behind_message = 0;  // counted from 1; 0: none
   uint64_t bytes = 0;
   uint64_t elements = 0;
   uint64_t divisor = 0;

@@ -114,7 +114,7 @@ std::vector<Step> receive_first(uint32_t peer) {
           step_of(TUTTI_STEP_SEND, 0, TUTTI_BUFFER_IN, peer)};
 }
 
-// A lane has two steps in flight: both receive before they send.
+// Both receive before they send.
 TEST(BriefPlan, AStepOvertakesOneThatWaits) {
   Pair pair({{receive_first(1)}, {receive_first(0)}}, 3);
   ASSERT_TRUE(pair.plans[0].brief && pair.plans[1].brief);
@@ -127,6 +127,31 @@ TEST(BriefPlan, AStepOvertakesOneThatWaits) {
   }
 }
 
+// All that needs nothing of a step that waits is done meanwhile, in its order.
+TEST(BriefPlan, ManyStepsOvertakeOneThatWaits) {
+  const auto steps = [](uint32_t peer) {
+    return std::vector<Step>{step_of(TUTTI_STEP_RECV, TUTTI_BUFFER_OUT, 0, peer),
+                             step_of(TUTTI_STEP_COPY, TUTTI_BUFFER_SCRATCH, TUTTI_BUFFER_IN, 0),
+                             step_of(TUTTI_STEP_SEND, 0, TUTTI_BUFFER_SCRATCH, peer),
+                             step_of(TUTTI_STEP_SEND, 0, TUTTI_BUFFER_IN, peer),
+                             step_of(TUTTI_STEP_RECV, TUTTI_BUFFER_SCRATCH, 0, peer)};
+  };
+  Pair pair({{steps(1)}, {steps(0)}}, 1);
+  const BriefPlan& brief = *pair.plans[0].brief;
+  EXPECT_EQ(brief.steps[2].behind, 2u) << "it sends what is copied";
+  EXPECT_EQ(brief.steps[3].behind_message, 3u);
+  EXPECT_EQ(brief.steps[4].behind_message, 1u);
+  EXPECT_EQ(brief.steps[4].behind, 3u) << "it overwrites what is sent";
+  const int32_t in[2] = {1, 10};
+  int32_t out[2] = {};
+  for (const uint32_t rank : {0u, 1u}) pair.launch(rank, 7, &in[rank], &out[rank]);
+  EXPECT_FALSE(pair.executions[0].advance());
+  EXPECT_EQ(out[0], 0) << "nothing has come yet";
+  ASSERT_TRUE(pair.advance(3));
+  EXPECT_EQ(out[0], 10);
+  EXPECT_EQ(out[1], 1);
+}
+
 // A received block is sent on: the send waits for it.
 TEST(BriefPlan, AStepDoesNotOvertakeOneThatItNeeds) {
   const std::vector<Step> relays{step_of(TUTTI_STEP_RECV_REDUCE, TUTTI_BUFFER_OUT, TUTTI_BUFFER_IN, 1),
@@ -134,8 +159,8 @@ TEST(BriefPlan, AStepDoesNotOvertakeOneThatItNeeds) {
   const std::vector<Step> asks{step_of(TUTTI_STEP_SEND, 0, TUTTI_BUFFER_IN, 0),
                                step_of(TUTTI_STEP_RECV, TUTTI_BUFFER_OUT, 0, 0)};
   Pair pair({{relays}, {asks}}, 1);
-  EXPECT_FALSE(pair.plans[0].brief->steps[1].may_overtake);
-  EXPECT_TRUE(pair.plans[1].brief->steps[1].may_overtake);
+  EXPECT_EQ(pair.plans[0].brief->steps[1].behind, 1u);
+  EXPECT_EQ(pair.plans[1].brief->steps[1].behind, 0u);
   const int32_t in[2] = {1, 10};
   int32_t out[2] = {};
   for (const uint32_t rank : {0u, 1u}) pair.launch(rank, 7, &in[rank], &out[rank]);

@@ -39,7 +39,7 @@ struct BriefStep {
 };
 
 struct BriefPlan {
-  static constexpr uint64_t most_bytes = 2048;  // of the call
+  static constexpr uint64_t most_bytes = 8192;  // of the call
   static constexpr size_t most_lanes = 4, most_steps = 32;
   std::vector<BriefStep> steps;  // lane by lane
   std::vector<uint32_t> ends;    // of each lane in `steps`

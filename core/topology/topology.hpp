@@ -44,6 +44,12 @@ class Topology {
     return std::min(1.0, double(ranks_[r].cores) / double(sharers_of_rank_[r]));
   }
 
+  // Are both of one host, and is it known that neither may use a core of the other?
+  bool have_cores_apart(uint32_t a, uint32_t b) const {
+    const Processors &of_a = ranks_[a].processors, &of_b = ranks_[b].processors;
+    return host_of_rank_[a] == host_of_rank_[b] && of_a.any() && of_b.any() && (of_a & of_b).none();
+  }
+
   // The transport of a pair: the one of lowest latency that both offer, that reaches, and that is not among those which
   // the pair has been refused. nullptr: none is; `why` says so.
   const TransportOffer* transport_of(uint32_t a, uint32_t b, std::string* why = nullptr,

@@ -70,6 +70,7 @@ void Fabric::choose_links(const Topology& topology, const std::string& setting) 
     for (Link* link : {&links_[peer], &mapped_links_[peer]}) {
       link->fabric = this;
       link->peer = peer;
+      link->is_beyond = topology.have_cores_apart(rank_, peer);
     }
     choose_link(peer);
     choose_mapped_link(peer);

@@ -52,6 +52,7 @@ struct Link {
   tutti_link* handle = nullptr;  // nullptr until connected
   const tutti_view* view = nullptr;
   uint32_t peer = 0;
+  bool is_beyond = false;  // the peer has cores of its own on this host, which this rank may not use
   uint64_t fragment = 0;  // every message is cut here, alike at both ends; a multiple of 64 bytes
   uint64_t sent = 0;      // bytes handed to the transport, and received from it
   uint64_t received = 0;

@@ -28,6 +28,16 @@ std::string Execution::where() const {
   return "its end";
 }
 
+bool Execution::waits_beyond() const {
+  for (size_t lane = 0; brief_ && lane < brief_->ends.size(); ++lane) {
+    const BriefLane& run = brief_lanes_[lane];
+    for (uint32_t i = run.at; i != brief_->ends[lane]; ++i)
+      if (const Link* link = brief_->steps[i].link; link && !link->is_beyond && !run.has_done(i - run.begin + 1))
+        return false;
+  }
+  return brief_ != nullptr;
+}
+
 std::string Execution::step_text(const BoundStep& step, size_t lane, uint64_t slice) const {
   const Link* link = step.out ? step.out : step.in;
   return fmt::format(

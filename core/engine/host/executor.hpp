@@ -119,6 +119,8 @@ class Execution {
   // Anything moved since the last call? Two readers: deadlines, and how a wait passes its time.
   bool take_progress() { return std::exchange(progressed_, false); }
   bool take_moved() { return std::exchange(moved_, false); }
+  // A launch in the brief form that waits: only for ranks that may run while this one polls (Link::is_beyond)?
+  bool waits_beyond() const;
   // Has memory been sent by reference that the receiver has not given back?
   bool lent() const;
   // Its position, in words: "step 3 of lane 0, slice 2 of 8: recv_reduce from rank 1".

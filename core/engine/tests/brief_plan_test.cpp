@@ -190,6 +190,22 @@ TEST(BriefPlan, DependenciesJoinLanes) {
   EXPECT_EQ(out[1], 1);
 }
 
+TEST(BriefPlan, SaysWhetherItWaitsForOtherCores) {
+  Pair pair({{receive_first(1)}, {receive_first(0)}}, 3);
+  const int32_t in[3] = {};
+  int32_t out[3];
+  pair.launch(0, 7, in, out);
+  EXPECT_FALSE(pair.executions[0].advance());
+  EXPECT_FALSE(pair.executions[0].waits_beyond()) << "the peer may share this rank's core";
+  pair.links[0][1].is_beyond = true;
+  EXPECT_TRUE(pair.executions[0].waits_beyond());
+  pair.launch(1, 7, in, out);
+  pair.executions[1].advance();
+  pair.links[0][1].is_beyond = false;
+  EXPECT_TRUE(pair.executions[0].advance());
+  EXPECT_TRUE(pair.executions[0].waits_beyond()) << "nothing is left that comes from this core";
+}
+
 TEST(BriefPlan, SaysWhereItStands) {
   Pair pair({{receive_first(1)}, {receive_first(0)}}, 3);
   const int32_t in[3] = {};

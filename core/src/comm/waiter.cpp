@@ -9,12 +9,13 @@
 namespace tutti::core {
 
 // A yield returns at once where nobody else wants the core: then polls are free. Ranks give the core back after their
-// own few polls: the shorter all of them poll, the sooner the one that has something to do gets it. A thread that keeps
-// it for a slice of the scheduler's time computes, or is a rank that does not know yet.
+// own few polls: the shorter all of them poll, the sooner the one that has something to do gets it. Where ranks share
+// cores one poll is enough: more of them delay the rank that is waited for. A thread that keeps the core for a slice of
+// the scheduler's time computes, or is a rank that does not know yet.
 void Waiter::yield_and_learn() const {
   constexpr uint64_t at_once_ns = 1500, slice_ns = 1'000'000;
-  constexpr uint32_t least_spins = 16;
   const uint32_t spins = spins_.load(std::memory_order_relaxed), most = policy_.spins;
+  const uint32_t least_spins = most < first_spins ? 1 : 16;
   const uint64_t begin = clock_ns();
   sched_yield();
   const uint64_t spent = clock_ns() - begin;

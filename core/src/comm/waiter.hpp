@@ -86,11 +86,19 @@ class Waiter {
     return until(
         enough, patience, [] {}, [] { return false; });
   }
+  // Where ranks share cores, and a wait is for ranks on other cores only: is there time for a poll more before the next
+  // yield? `polls`: how many it has had. Together they take about as long as a yield to another rank and back.
+  bool may_poll_on(uint32_t& polls) const {
+    if (policy_.spins >= first_spins || polls == most_polls_on) return false;
+    ++polls;
+    relax();
+    return true;
+  }
   // Spins, yields, or sleeps some microseconds.
   void rest(uint32_t fruitless) const;
 
  private:
-  static constexpr uint32_t first_spins = 256;
+  static constexpr uint32_t first_spins = 256, most_polls_on = 32;
 
   // Passes some time after so many fruitless polls; true where it is time to sleep instead.
   bool spin(uint32_t fruitless) const;

@@ -14,7 +14,7 @@ tutti_status Waits::run(tutti_request& request) {
   Breakdown& breakdown = engine_.breakdown;
   Execution& execution = operations.execution(request);
   Trace* const trace = engine_.base.reports.recorder().trace();
-  uint32_t fruitless = 0;
+  uint32_t fruitless = 0, polls_beyond = 0;
   try {
     while (!breakdown.begun() && !operations.launch_blocking()) {
       const bool moved = engine_.progress();
@@ -27,6 +27,8 @@ tutti_status Waits::run(tutti_request& request) {
       const bool others = engine_.point_to_point.active() || (engine_.streams && engine_.streams->pending());
       moved |= others ? engine_.progress() : engine_.progress_ports(false);
       if (trace) engine_.trace_wait(*trace, moved);
+      if (!moved && engine_.waiter.may_poll_on(polls_beyond) && execution.waits_beyond()) continue;
+      polls_beyond = 0;
       engine_.waiter.pass(fruitless, moved);
     }
     if (!breakdown.begun()) operations.listen(request);

@@ -278,6 +278,22 @@ TEST(Topology, RanksShareTheCoresThatTheyAreBoundTo) {
   EXPECT_EQ(bound({"0001", "0001", "1111"}), (Each{0.5, 0.5, 1})) << "the last has cores that nobody else has";
 }
 
+TEST(Topology, RanksOfAHostHaveCoresApart) {
+  std::vector<RankDescription> ranks;
+  for (const char* mask : {"0011", "0100", "1100", ""}) {
+    ranks.push_back(rank("a", ranks.size() + 1, {offer("shm", TUTTI_REACH_HOST, 100)}));
+    ranks.back().processors = Processors(mask);
+  }
+  ranks.push_back(ranks[0]);
+  ranks[4].host = "b";
+  const Topology topology(ranks);
+  EXPECT_TRUE(topology.have_cores_apart(0, 1));
+  EXPECT_TRUE(topology.have_cores_apart(2, 0));
+  EXPECT_FALSE(topology.have_cores_apart(1, 2));
+  EXPECT_FALSE(topology.have_cores_apart(0, 3)) << "it is not known which cores";
+  EXPECT_FALSE(topology.have_cores_apart(4, 1)) << "of another host";
+}
+
 RankDescription sent(const RankDescription& description) {
   return decode<RankDescription>(encode(description), "rank 3's description");
 }

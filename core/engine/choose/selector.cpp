@@ -19,62 +19,12 @@
 namespace tutti::core {
 namespace {
 
-// The cost for a processor of handing a byte to a transport, or of taking one: about one copy.
-constexpr double copy_seconds_per_byte = 8e-11;
-// The processor time of a message at each of its ends. It decides where many ranks share a core: a rank that talks to
-// all others keeps the core busy there, and opens a link to each.
-constexpr double message_seconds = 3e-8;
-// Giving a core from a rank that waits to another one, and coming back with the caches cold.
-constexpr double switch_seconds = 2e-6;
-// Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
-constexpr uint32_t simulated_ranks = 64;
-
-// The largest of the sizes that are one class: those with as many binary digits.
-uint64_t largest_of_class(uint64_t bytes) {
-  const int width = std::bit_width(bytes);
-  return width ? ~uint64_t{0} >> (64 - width) : 0;
-}
-
 // The call of the smallest size of its class, for which all are judged. Ranks may plan calls in orders of their own, as
 // persistent ones are planned when they are made, and must choose alike.
 Shape of_class(Shape shape) {
   const uint64_t bytes = shape.element_bytes();
   shape.count = (std::bit_floor(shape.count * bytes) + bytes - 1) / bytes;
   return shape;
-}
-
-// Does a step reduce a message while it arrives, in parts that know no unit of a wire format?
-bool cuts_units(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.lanes, [](const std::vector<Step>& lane) {
-    return std::ranges::any_of(lane, [](const Step& step) { return step.op.kind == TUTTI_STEP_RECV_REDUCE; });
-  });
-}
-
-// Is OUT written by reductions alone, and only for the application?
-bool keeps_sums(const Schedule& schedule) {
-  const auto keeps = [](const Step& step) {
-    const auto is_out = [](const tutti_span& span) { return span.chunks && span.buffer == TUTTI_BUFFER_OUT; };
-    return (step.op.kind == TUTTI_STEP_REDUCE || !is_out(step.op.dst)) && !is_out(step.op.src) &&
-           std::ranges::none_of(step.sources, is_out);
-  };
-  return std::ranges::all_of(schedule.lanes,
-                             [&](const std::vector<Step>& lane) { return std::ranges::all_of(lane, keeps); });
-}
-
-// The cost of one rank's schedule by itself: latency and bytes of its messages, all in a row.
-double own_cost(const Schedule& schedule, const tutti_query& query, uint64_t block_bytes, const CostModel& model) {
-  double seconds = 0;
-  for (const auto& lane : schedule.lanes)
-    for (const Step& step : lane) {
-      const double bytes =
-          static_cast<double>(block_bytes) / schedule.pieces() * std::max(step.op.src.chunks, step.op.dst.chunks);
-      seconds += model.per_step;
-      if (step.op.kind == TUTTI_STEP_SEND || step.op.kind == TUTTI_STEP_SIGNAL) {
-        const LinkCost link = model.link(query.rank, step.op.peer);
-        seconds += link.latency + link.gap + bytes * link.per_byte;
-      }
-    }
-  return seconds;
 }
 
 }  // namespace
@@ -88,7 +38,8 @@ Selector::Selector(const Topology& topology, AlgorithmFilter filter, std::vector
       scratch_limit_(scratch_limit),
       plugin_(settings.plugin),
       tuning_(std::move(settings.tuning)),
-      misfit_(tuning_ ? tuning_->misfit(topology) : "") {
+      misfit_(tuning_ ? tuning_->misfit(topology) : ""),
+      judgements_(Judgements::of(settings.communicator)) {
   for (uint32_t rank = 0; rank < topology_.nranks(); ++rank) {
     const RankDescription& of = topology_.rank(rank);
     numa_of_rank_.push_back(of.device.numa >= 0 ? of.device.numa : of.numa);
@@ -117,173 +68,10 @@ uint64_t Selector::algorithms_of_call(const char* call, const char* text) {
   return hash;
 }
 
-Problem Selector::problem(const tutti_algorithm& algorithm, const Shape& shape) const {
-  Problem problem;
-  problem.collective = shape.collective;
-  problem.nranks = topology_.nranks();
-  problem.root = shape.root;
-  problem.lanes = lanes_;
-  problem.hosts = topology_.host_of_rank();
-  problem.parameters = filter_of(shape).parameters(shape.collective, algorithm.name);
-  problem.block_bytes = largest_of_class(shape.count * shape.element_bytes());
-  problem.topology = {std::shared_ptr<const void>(), &topology_table_};  // outlives it
-  return problem;
-}
-
-uint64_t Selector::slices_of(const Schedule& schedule, const Shape& shape, uint64_t uncut) const {
-  if (!schedule.sliced()) return 1;
-  const std::vector<uint64_t> bounds = piece_bounds(schedule, shape.count);
-  uint64_t longest = 0;
-  for (size_t i = 0; i + 1 < bounds.size(); ++i) longest = std::max(longest, bounds[i + 1] - bounds[i]);
-  // At least four slices when they are worth their steps, so that the steps of a chunk overlap; never above a fragment.
-  constexpr uint64_t worth = 16 << 10;
-  const uint64_t most = topology_.smallest_fragment();
-  const uint64_t bytes = longest * shape.element_bytes();
-  if (bytes <= uncut) return 1;
-  const uint64_t slice = std::clamp(bytes / 4, std::min(worth, most), most);
-  return std::max<uint64_t>(1, (bytes + slice - 1) / slice);
-}
-
-// The schedules by which the need for scratch is judged besides those of all ranks out of place: in place those of all
-// ranks. Above `simulated_ranks` ranks both forms of the root and of the ranks a power of two behind it, which have the
-// most to keep in trees.
-std::vector<Schedule> Selector::sampled(const tutti_algorithm& algorithm, const Problem& problem) const {
-  std::vector<Schedule> sample;
-  const bool all = problem.nranks <= simulated_ranks;
-  for (const bool in_place : {false, true}) {
-    if (all && !in_place) continue;
-    Problem asked = problem;
-    asked.in_place.assign(problem.nranks, in_place);
-    for (uint64_t distance = 0; distance < problem.nranks;) {
-      Schedule schedule;
-      std::string error;
-      const auto rank = static_cast<uint32_t>((problem.root + distance) % problem.nranks);
-      if (build_schedule(algorithm, make_query(asked, rank), &schedule, &error) == TUTTI_OK)
-        sample.push_back(std::move(schedule));
-      distance = all ? distance + 1 : std::max<uint64_t>(1, distance * 2);
-    }
-  }
-  return sample;
-}
-
-// The most scratch that any of some ranks needs for any count of this count's size class: a choice holds for the whole
-// class.
-uint64_t Selector::most_scratch(std::span<const Schedule> schedules, Shape shape, bool cut) const {
-  const uint32_t element_bytes = shape.element_bytes();
-  shape.count = largest_of_class(shape.count * element_bytes) / element_bytes;
-  uint64_t most = 0;
-  for (const Schedule& schedule : schedules) {
-    if (schedule.scratch.empty()) continue;
-    most =
-        std::max(most, has_unequal_blocks(shape.collective)
-                           ? unequal_scratch_need(schedule, shape.count * topology_.nranks(), element_bytes)
-                           : scratch_need(schedule, shape.count, element_bytes, cut ? slices_of(schedule, shape) : 1));
-  }
-  return most;
-}
-
-// In calls on the host a processor hands bytes to transports. In calls on devices a rank's stream does everything,
-// one command after the other.
-CostModel Selector::model(bool on_device) const {
-  CostModel model;
-  const LinkCost command = topology_.command_cost();
-  if (on_device && command.per_byte > 0) {
-    model.link = [this](uint32_t from, uint32_t to) { return topology_.device_cost(from, to); };
-    model.send_per_byte = model.receive_per_byte = model.reduce_per_byte = model.copy_per_byte = command.per_byte;
-    model.per_message = command.latency;
-    return model;
-  }
-  model.link = [this](uint32_t from, uint32_t to) { return topology_.cost(from, to); };
-  model.send_per_byte = model.receive_per_byte = copy_seconds_per_byte;
-  model.per_message = message_seconds;
-  model.hosts = topology_.host_costs();
-  if (topology_.processors_per_rank() < 1) model.per_switch = switch_seconds;
-  return model;
-}
-
-Candidate Selector::judge(const tutti_algorithm* algorithm, const Shape& shape, const CostModel& model,
-                          bool on_device) const {
-  const Problem problem = this->problem(*algorithm, shape);
-  Candidate candidate;
-  candidate.algorithm = algorithm;
-  if (!has_bit(algorithm->collectives, problem.collective)) {
-    candidate.reason = fmt::format("it does no {}", collective_name(problem.collective));
-    return candidate;
-  }
-  candidate.reason = filter_of(shape).refuses(problem.collective, algorithm->name);
-  if (!candidate.reason.empty()) return candidate;
-  const tutti_query asked = make_query(problem, problem.root);
-  if (algorithm->supports(algorithm->self, &asked) < 0) {
-    candidate.reason = take_plugin_error();
-    if (candidate.reason.empty()) candidate.reason = "it does not support this query and gives no reason";
-    return candidate;
-  }
-  std::vector<Schedule> schedules(1);
-  const bool all = problem.nranks <= simulated_ranks;
-  const tutti_status built = all ? build_schedules(*algorithm, problem, &schedules, &candidate.reason)
-                                 : build_schedule(*algorithm, asked, &schedules[0], &candidate.reason);
-  if (built < 0) {
-    if (const std::string why = take_plugin_error(); !why.empty()) candidate.reason += ": " + why;
-    return candidate;
-  }
-  if (is_in_blocks(shape.wire) && std::ranges::any_of(schedules, cuts_units)) {
-    candidate.reason = "it reduces messages while they arrive, which would cut the blocks of float8 (options.wire)";
-    return candidate;
-  }
-  if (shape.keeps_sums() && !std::ranges::all_of(schedules, keeps_sums)) {
-    candidate.reason = "its results are more than the sums of one step, which stay float32 (options.wire)";
-    return candidate;
-  }
-  const std::vector<Schedule> sample = sampled(*algorithm, problem);
-  // Unequal blocks run in one slice: the number would depend on sizes that not all ranks know.
-  cost(candidate, problem, schedules, sample, shape, !has_unequal_blocks(shape.collective), model);
-  // On the host slices may cost more steps than their overlap gains, with more ranks than cores for instance. They are
-  // kept where the times are alike: a slice stays in the processor's cache.
-  if (candidate.slices > 1 && all && !on_device) {
-    Candidate whole;
-    whole.algorithm = algorithm;
-    cost(whole, problem, schedules, sample, shape, false, model);
-    // Between hosts they are also sent on from the cache, which the prediction does not know.
-    const double alike = topology_.hosts() > 1 ? 0.85 : 1;
-    if (whole.reason.empty() && (!candidate.reason.empty() || whole.seconds < alike * candidate.seconds)) return whole;
-  }
-  return candidate;
-}
-
-// Gives a candidate its predicted time, cut into slices or not, or the reason why it is none.
-void Selector::cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
-                    const std::vector<Schedule>& sample, const Shape& shape, bool cut, const CostModel& model) const {
-  candidate.cut = cut;
-  for (const Schedule& schedule : schedules) candidate.lanes = std::max(candidate.lanes, schedule.lanes.size());
-  for (const Schedule& schedule : schedules)
-    if (cut) candidate.slices = std::max(candidate.slices, slices_of(schedule, shape));
-  for (const Schedule& schedule : schedules)
-    for (const auto& lane : schedule.lanes) candidate.steps += lane.size() * candidate.slices;
-  const uint64_t scratch = std::max(most_scratch(schedules, shape, cut), most_scratch(sample, shape, cut));
-  if (scratch > scratch_limit_) {
-    candidate.reason =
-        fmt::format("it may need {} bytes of scratch at this size, the limit is {}", scratch, scratch_limit_);
-    return;
-  }
-  const uint64_t block = shape.count * shape.element_bytes();
-  candidate.seconds = schedules.size() == problem.nranks
-                          ? simulate(problem, schedules, block, shape.element_bytes(), candidate.slices, model)
-                          : own_cost(schedules[0], make_query(problem, problem.root), block, model);
-  if (!std::isfinite(candidate.seconds)) candidate.reason = "the schedules of its ranks do not match one another";
-}
-
 std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) const {
-  std::vector<Candidate> all = judge_algorithms(of_class(shape), on_device);
+  std::vector<Candidate> all = judge_algorithms(of_class(shape), on_device, true);
   if (shape.order != Order::free || shape.must_be_flat()) require_order(shape, all, true);
   add_natives(shape, on_device, all);
-  return all;
-}
-
-std::vector<Candidate> Selector::judge_algorithms(const Shape& shape, bool on_device) const {
-  const CostModel model = this->model(on_device);
-  std::vector<Candidate> all;
-  for (const tutti_algorithm* algorithm : algorithms_) all.push_back(judge(algorithm, shape, model, on_device));
-  sort(shape, on_device, all);
   return all;
 }
 
@@ -320,8 +108,9 @@ void Selector::sort(const Shape& shape, bool on_device, std::vector<Candidate>& 
   // place in the caches; between hosts more lanes, as what waits for another host does not hold up the others, unless
   // ranks share cores, where whatever could go on takes the core from others. Then fewer steps: a slice more, or a sum
   // that is not made while the message is read, costs what the prediction does not know.
-  const auto alike = std::ranges::find_if(
-      all, [&](const Candidate& c) { return !c.reason.empty() || c.native || c.seconds > 1.01 * all.front().seconds; });
+  const auto alike = std::ranges::find_if(all, [&](const Candidate& c) {
+    return !c.reason.empty() || c.native || c.seconds > alike_times * all.front().seconds;
+  });
   const bool more = topology_.hosts() > 1 && topology_.processors_per_rank() == 1;
   std::stable_sort(all.begin(), alike, [more](const Candidate& a, const Candidate& b) {
     if (a.lanes != b.lanes) return more ? a.lanes > b.lanes : a.lanes < b.lanes;
@@ -416,13 +205,13 @@ Candidate Selector::choose(const Shape& shape, bool on_device, bool ordered) {
   const Shape judged = of_class(shape);
   const auto key = std::make_tuple(judged.collective, judged.root, judged.count, judged.element_bytes(), on_device,
                                    judged.order, judged.must_be_flat(), ordered, judged.algorithms);
-  auto known = judged_.find(key);
-  if (known == judged_.end()) {
-    std::vector<Candidate> all = judge_algorithms(judged, on_device);
-    if (ordered || judged.order != Order::free || judged.must_be_flat()) require_order(judged, all, false);
-    known = judged_.emplace(key, std::move(all)).first;
-  }
-  std::vector<Candidate> all = known->second;
+  const bool restricted = ordered || judged.order != Order::free || judged.must_be_flat();
+  std::vector<Candidate> all = judgements_->find(key, [&] {
+    const bool every = restricted || plugin_ || (tuning_ && misfit_.empty());  // the best of all need not be chosen
+    std::vector<Candidate> made = judge_algorithms(judged, on_device, every);
+    if (restricted) require_order(judged, made, false);
+    return made;
+  });
   add_natives(shape, on_device, all);
   if (all.empty() || !all.front().reason.empty()) {
     std::string reasons;

@@ -13,10 +13,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "engine/choose/algorithm_filter.hpp"
+#include "engine/choose/judgements.hpp"
 #include "engine/choose/native.hpp"
 #include "engine/choose/shape.hpp"
 #include "engine/choose/tuning.hpp"
@@ -24,25 +24,14 @@
 
 namespace tutti::core {
 
-struct Candidate {
-  const tutti_algorithm* algorithm = nullptr;
-  const NativeGroup* native = nullptr;  // instead of an algorithm
-  uint64_t slices = 1;
-  bool cut = false;                // into slices, where the schedule can be: that is faster
-  double seconds = 0;              // predicted
-  std::optional<double> measured;  // seconds, by the tuning file
-  size_t lanes = 1;                // that its schedules use
-  uint64_t steps = 0;              // of its schedules in all slices: of all ranks, or of one where there are many
-  std::string reason;              // why it is no candidate
-  const char* name() const { return native ? native->name() : algorithm->name; }
-};
-
 struct SelectorSettings {
   // The plugin that chooses among the candidates; nullptr: the predicted time.
   const tutti_selector* plugin = nullptr;
   // Measured times, which come before predicted ones in calls on host memory. nullptr: none. They serve where they
   // were measured with ranks that are placed and connected as these.
   std::shared_ptr<const Tuning> tuning = nullptr;
+  // The communicator's number: its ranks in this process judge once for all of them. 0: this one does for itself.
+  uint64_t communicator = 0;
 };
 
 class Selector {
@@ -83,13 +72,24 @@ class Selector {
   const AlgorithmFilter& filter_of(const Shape& shape) const {
     return shape.algorithms ? of_calls_.at(shape.algorithms) : filter_;
   }
+  // Times that differ by less than this factor are alike.
+  static constexpr double alike_times = 1.01;
+  // The schedules of an algorithm: out of place, of all ranks or of the root; and those that sampled() makes.
+  struct Made {
+    Problem problem;
+    std::vector<Schedule> schedules;
+    std::optional<std::vector<Schedule>> sample;
+  };
   std::vector<Schedule> sampled(const tutti_algorithm& algorithm, const Problem& problem) const;
   uint64_t most_scratch(std::span<const Schedule> schedules, Shape shape, bool cut) const;
-  void cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
-            const std::vector<Schedule>& sample, const Shape& shape, bool cut, const CostModel& model) const;
-  Candidate judge(const tutti_algorithm* algorithm, const Shape& shape, const CostModel& model, bool on_device) const;
+  void cost(Candidate& candidate, Made& made, const Shape& shape, bool cut, const CostModel& model, double limit) const;
+  Candidate admit(const tutti_algorithm* algorithm, const Shape& shape, const CostModel& model) const;
+  double least_time(const tutti_algorithm& algorithm, const Problem& problem, const Shape& shape,
+                    const CostModel& model) const;
+  Candidate judge(const tutti_algorithm* algorithm, const Shape& shape, const CostModel& model, bool on_device,
+                  double limit) const;
   CostModel model(bool on_device) const;
-  std::vector<Candidate> judge_algorithms(const Shape& shape, bool on_device) const;
+  std::vector<Candidate> judge_algorithms(const Shape& shape, bool on_device, bool every) const;
   bool asks_natives(const Shape& shape, bool on_device) const;
   void add_natives(const Shape& shape, bool on_device, std::vector<Candidate>& all) const;
   void sort(const Shape& shape, bool on_device, std::vector<Candidate>& all) const;
@@ -108,11 +108,7 @@ class Selector {
   const tutti_selector* plugin_;
   std::shared_ptr<const Tuning> tuning_;
   std::string misfit_;  // why tuning_ does not serve
-  // The algorithms, best first: by collective, root, smallest count of a power-of-two size class and size of an
-  // element; host or device; the shape's order; flat or not; in rank order or not; algorithms of the call.
-  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, Order, bool, bool, uint64_t>,
-           std::vector<Candidate>>
-      judged_;
+  std::shared_ptr<Judgements> judgements_;
 };
 
 }  // namespace tutti::core

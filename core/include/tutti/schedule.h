@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -227,9 +228,14 @@ struct CostModel {
 // RECV_REDUCE reduces the first bytes while the rest arrives. A lane issues its steps in order, `per_step` apart. The
 // result is at least the work of the busiest rank, and of the busiest host's processors. Where these are fewer than its
 // ranks, they also switch: once for each round of messages that a rank receives, as often as messages have to come one
-// after the other. The schedules must have been verified; the result is infinity if they do not match.
+// after the other. The schedules must have been verified; the result is infinity if they do not match. A result above
+// `limit` is only known to be above it, and costs less time.
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
-                uint32_t element_bytes, uint64_t slices, const CostModel& model);
+                uint32_t element_bytes, uint64_t slices, const CostModel& model,
+                double limit = std::numeric_limits<double>::infinity());
+// The seconds for which a rank's processor works, which bound the result from below.
+double work_of_rank(const Problem& problem, uint32_t rank, const Schedule& schedule, uint64_t block_bytes,
+                    uint32_t element_bytes, const CostModel& model);
 
 // Names: "all_reduce", "float32", "sum", "recv_reduce". From text: 0 when unknown; of a collective also its name
 // without underscores, as MPI and NCCL write it ("allreduce"), "bcast" and "exscan".

@@ -31,8 +31,8 @@ class Simulation {
     list_successors();
   }
 
-  // The time at which the last step of all ranks is over.
-  double run() {
+  // The time at which the last step of all ranks is over; a time above `limit` as soon as it is known to be above.
+  double run(double limit) {
     std::vector<uint32_t>
         first;  // issuing one lets others follow at once: those that wait for nothing are listed before
     for (uint32_t node = 0; node < pending_.size(); ++node)
@@ -42,6 +42,7 @@ class Simulation {
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
+      if (event.time > limit) return event.time;
       const double end = event.arrived ? work(event) : transfer_or_work(event);
       last = std::max(last, end);
     }
@@ -242,9 +243,30 @@ std::vector<double> bytes_of_pieces(const Schedule& schedule, uint64_t block_byt
   return bytes;
 }
 
-// The work of a rank's processor, in sequence; a core of its own would need as long.
-double processor_time(const Problem& problem, uint32_t rank, const Schedule& schedule, uint64_t block_bytes,
-                      uint32_t element_bytes, const CostModel& model) {
+// The least time in which processors do the work of all ranks, and go from one that waits to another that does not.
+// `waits`: how often each rank waits; empty: not known.
+double least_time(const Problem& problem, const std::vector<double>& work, const std::vector<double>& waits,
+                  const CostModel& model) {
+  double busiest = *std::ranges::max_element(work);
+  const size_t hosts = problem.hosts.empty() ? 0 : model.hosts.size();
+  std::vector<double> of_host(hosts, 0), waits_of_host(hosts, 0), ranks_of_host(hosts, 0);
+  for (uint32_t rank = 0; hosts > 0 && rank < work.size(); ++rank) {
+    of_host[problem.hosts[rank]] += work[rank];
+    if (!waits.empty()) waits_of_host[problem.hosts[rank]] += waits[rank];
+    ranks_of_host[problem.hosts[rank]] += 1;
+  }
+  for (size_t host = 0; host < hosts; ++host) {
+    const double processors = model.hosts[host].processors;
+    const double switches = ranks_of_host[host] > processors ? waits_of_host[host] : 0;
+    busiest = std::max(busiest, (of_host[host] + switches * model.per_switch) / processors);
+  }
+  return busiest;
+}
+
+}  // namespace
+
+double work_of_rank(const Problem& problem, uint32_t rank, const Schedule& schedule, uint64_t block_bytes,
+                    uint32_t element_bytes, const CostModel& model) {
   const std::vector<double> piece_bytes = bytes_of_pieces(schedule, block_bytes, element_bytes, 1);
   const RankLayout layout(problem, schedule, rank, 1);
   double seconds = 0;
@@ -267,49 +289,33 @@ double processor_time(const Problem& problem, uint32_t rank, const Schedule& sch
   return seconds;
 }
 
-// The least time in which processors do the work of all ranks, and go from one that waits to another that does not.
-double least_work(const Problem& problem, const std::vector<Schedule>& schedules, const std::vector<double>& waits,
-                  uint64_t block_bytes, uint32_t element_bytes, const CostModel& model) {
-  double busiest = 0;
-  const size_t hosts = problem.hosts.empty() ? 0 : model.hosts.size();
-  std::vector<double> of_host(hosts, 0), waits_of_host(hosts, 0), ranks_of_host(hosts, 0);
-  for (uint32_t rank = 0; rank < schedules.size(); ++rank) {
-    const double work = processor_time(problem, rank, schedules[rank], block_bytes, element_bytes, model);
-    busiest = std::max(busiest, work);
-    if (hosts == 0) continue;
-    of_host[problem.hosts[rank]] += work;
-    waits_of_host[problem.hosts[rank]] += waits[rank];
-    ranks_of_host[problem.hosts[rank]] += 1;
-  }
-  for (size_t host = 0; host < hosts; ++host) {
-    const double processors = model.hosts[host].processors;
-    const double switches = ranks_of_host[host] > processors ? waits_of_host[host] : 0;
-    busiest = std::max(busiest, (of_host[host] + switches * model.per_switch) / processors);
-  }
-  return busiest;
-}
-
-}  // namespace
-
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
-                uint32_t element_bytes, uint64_t slices, const CostModel& model) {
+                uint32_t element_bytes, uint64_t slices, const CostModel& model, double limit) {
   if (schedules.empty()) return 0;
-  if (check_alike(schedules)) return std::numeric_limits<double>::infinity();
+  constexpr double never = std::numeric_limits<double>::infinity();
+  if (check_alike(schedules)) return never;
+  std::vector<double> work;
+  for (uint32_t rank = 0; rank < schedules.size(); ++rank)
+    work.push_back(work_of_rank(problem, rank, schedules[rank], block_bytes, element_bytes, model));
+  double busiest = least_time(problem, work, {}, model);
+  if (busiest > limit) return busiest;
   const uint64_t count = std::max<uint64_t>(slices, 1);
   const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, count);
   std::vector<double> waits;
-  const auto time_of = [&](uint32_t unrolled) {
+  const auto time_of = [&](uint32_t unrolled, double most) {
     StepGraph graph(problem, schedules, unrolled);
-    if (graph.match()) return std::numeric_limits<double>::infinity();
+    if (graph.match()) return never;
     Simulation simulation(graph, piece_bytes, model);
-    const double time = simulation.run();
+    const double time = simulation.run(most);
     if (unrolled == 1) waits = simulation.waits();
     return time;
   };
-  const double one = time_of(1);
-  if (one == std::numeric_limits<double>::infinity()) return one;
-  const double busiest = least_work(problem, schedules, waits, block_bytes, element_bytes, model);
-  return std::max(busiest, count == 1 ? one : one + double(count - 1) * (time_of(2) - one));
+  const double one = time_of(1, limit);
+  if (one > limit || one == never) return one;
+  busiest = least_time(problem, work, waits, model);
+  if (busiest > limit || count == 1) return std::max(busiest, one);
+  const double more = double(count - 1);
+  return std::max(busiest, one + more * (time_of(2, one + (limit - one) / more) - one));
 }
 
 }  // namespace tutti

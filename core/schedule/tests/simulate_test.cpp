@@ -181,6 +181,29 @@ TEST(Simulate, RunsInSlicesPipelineAHierarchy) {
   EXPECT_NEAR(sliced, 4.5 * (1 << 24) * per_byte, 0.1 * sliced);
 }
 
+// Up to the limit the result is the same; above it only that is known. Work, waits, messages and slices each exceed it.
+TEST(Simulate, ResultsAboveALimitAreOnlyKnownToBeAbove) {
+  CostModel waits = links_only(), work = links_only();
+  waits.per_switch = 1e-5;
+  work.per_message = 1e-5;
+  for (CostModel model : {links_only(), waits, work}) {
+    model.hosts = {{0, 2}};
+    for (Case c : {ring_all_reduce(4), all_to_all(4), line_broadcast(4, 0, true)})
+      for (const uint64_t slices : {1u, 2u, 7u}) {
+        c.problem.hosts.assign(4, 0);
+        const double all = cost(c, 1 << 16, slices, model);
+        for (const double share : {0.001, 0.3, 0.9, 0.999, 1.0, 1.001, 2.0}) {
+          const double limit = all * share;
+          const double known = simulate(c.problem, c.schedules, 1 << 16, 4, slices, model, limit);
+          if (share >= 1)
+            EXPECT_EQ(known, all) << share << " in " << slices << " slices";
+          else
+            EXPECT_GT(known, limit) << share << " in " << slices << " slices";
+        }
+      }
+  }
+}
+
 TEST(Simulate, UnmatchedCostsInfinity) {
   Case c = ring_all_reduce(3);
   c.schedules[0].lanes[0].pop_back();

@@ -159,7 +159,7 @@ void Foundation::describe(std::vector<RankDescription> ranks, Means& means) {
   fabric.choose_links(topology, configuration.transports);
   selector.emplace(topology, std::move(means.filter), common.algorithms, configuration.lanes,
                    configuration.scratch_limit,
-                   SelectorSettings{means.chooser, configuration.tuning});
+                   SelectorSettings{means.chooser, configuration.tuning, common.communicator});
 }
 
 void Foundation::make_natives(const Deadline& deadline) {

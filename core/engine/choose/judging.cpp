@@ -27,7 +27,7 @@ constexpr double switch_seconds = 2e-6;
 // Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
 constexpr uint32_t simulated_ranks = 64;
 
-// Up to so many ranks, each candidate's schedules are made for all of them: a bound by a few would cost as much.
+// Up to so many ranks, each candidate's schedules are made for all of them: those of a few would cost as much.
 constexpr uint32_t few_ranks = 8;
 
 // The largest of the sizes that are one class: those with as many binary digits.
@@ -101,13 +101,13 @@ uint64_t Selector::slices_of(const Schedule& schedule, const Shape& shape, uint6
 }
 
 // The schedules by which the need for scratch is judged besides those of all ranks out of place: in place those of all
-// ranks. Above `simulated_ranks` ranks both forms of the root and of the ranks a power of two behind it, which have the
-// most to keep in trees.
+// ranks. Above `few_ranks` ranks those of the root and of the ranks a power of two behind it, which have the most to
+// keep in trees; above `simulated_ranks` ranks out of place as well.
 std::vector<Schedule> Selector::sampled(const tutti_algorithm& algorithm, const Problem& problem) const {
   std::vector<Schedule> sample;
-  const bool all = problem.nranks <= simulated_ranks;
+  const bool all = problem.nranks <= few_ranks;
   for (const bool in_place : {false, true}) {
-    if (all && !in_place) continue;
+    if (problem.nranks <= simulated_ranks && !in_place) continue;
     Problem asked = problem;
     asked.in_place.assign(problem.nranks, in_place);
     for (uint64_t distance = 0; distance < problem.nranks;) {

@@ -249,8 +249,10 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
       if (sends(op.kind, op.flags)) b.out = &links[op.peer];
       if (receives(op.kind, op.flags)) b.in = &links[op.peer];
       ranges[i] = ranges_of(steps[i], aliases);
-      if (b.out) used.insert(b.out);
-      if (b.in) used.insert(b.in);
+      // Empty messages are dropped at both ends. Calls that move nothing have links, by which others learn of them.
+      const bool moves = units == 0 || op.kind == TUTTI_STEP_SIGNAL || (b.dst.buffer ? b.dst : b.src).length > 0;
+      if (b.out && moves) used.insert(b.out);
+      if (b.in && moves) used.insert(b.in);
     }
     for (size_t i = 0; i + 1 < steps.size(); ++i)
       if (fusions[lane][i]) bound[i].forwards = bound[i + 1].forwarded = true;

@@ -74,6 +74,32 @@ TEST(BindPlan, SlicesOfARun) {
       }
 }
 
+// A block of one element has nothing in its first half. Calls that move nothing at all have links.
+TEST(BindPlan, EmptyMessagesNeedNoLink) {
+  Schedule schedule;
+  schedule.cuts = {{1, 2}};
+  for (const uint32_t peer : {1u, 2u}) {
+    Step step;
+    step.op.kind = TUTTI_STEP_SEND;
+    step.op.dependency_lane = TUTTI_NO_DEPENDENCY;
+    step.op.peer = peer;
+    step.op.src = {TUTTI_BUFFER_IN, peer - 1, 1, 0};
+    schedule.lanes.push_back({step});
+  }
+  Shape shape;
+  shape.collective = TUTTI_ALL_REDUCE;
+  shape.dtype = TUTTI_INT32;
+  shape.op = TUTTI_SUM;
+  std::vector<Link> links(3);
+  const auto used = [&](uint64_t count) {
+    shape.count = count;
+    return bind_plan(schedule, shape, 1, 3, 0, links).links;
+  };
+  EXPECT_EQ(used(0), (std::vector{&links[1], &links[2]}));
+  EXPECT_EQ(used(1), (std::vector{&links[2]}));
+  EXPECT_EQ(used(2), (std::vector{&links[1], &links[2]}));
+}
+
 // A step has to follow the last one that touches a chunk of its own, one of the two writing. Random lanes, compared
 // with the plain definition.
 TEST(BindPlan, StepsFollowTheLastThatConflicts) {

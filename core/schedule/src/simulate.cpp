@@ -14,6 +14,14 @@
 namespace tutti {
 namespace {
 
+// What a step moves.
+double bytes_of(const tutti_step& op, const RankLayout& layout, const std::vector<double>& piece_bytes) {
+  const tutti_span& span = op.kind == TUTTI_STEP_SEND ? op.src : op.dst;
+  double sum = 0;
+  for (uint32_t i = 0; i < span.chunks; ++i) sum += piece_bytes[layout.piece(span.buffer, span.first + i)];
+  return sum;
+}
+
 class Simulation {
  public:
   Simulation(const StepGraph& graph, const std::vector<double>& piece_bytes, const CostModel& model)
@@ -102,18 +110,9 @@ class Simulation {
   }
 
   double bytes(uint32_t node) const {
-    const tutti_step& op = graph_.nodes()[node].op();
-    const tutti_span& span = op.kind == TUTTI_STEP_SEND ? op.src : op.dst;
-    double sum = 0;
-    for (uint32_t i = 0; i < span.chunks; ++i)
-      sum += piece_bytes_[graph_.layout(graph_.rank_of(node)).piece(span.buffer, span.first + i)];
-    return sum;
+    return bytes_of(graph_.nodes()[node].op(), graph_.layout(graph_.rank_of(node)), piece_bytes_);
   }
-  // Dropped before the operation runs: a data step of empty extent (SEMANTICS A8); and what costs nothing anyway.
-  bool is_dropped(uint32_t node) const {
-    const uint32_t kind = graph_.nodes()[node].op().kind;
-    return kind == TUTTI_STEP_NOP || (kind != TUTTI_STEP_SIGNAL && bytes(node) == 0);
-  }
+  bool is_dropped(uint32_t node) const { return graph_.nodes()[node].op().kind == TUTTI_STEP_NOP; }
 
   void release(uint32_t node, bool issued) {
     const double time = issued ? times_[node].start : times_[node].end;
@@ -136,7 +135,7 @@ class Simulation {
       const uint32_t partner = graph_.nodes()[node].partner;
       const bool dropped = is_dropped(node);
       if (!dropped) times_[node].start += model_.per_step;
-      if (partner == StepGraph::none || dropped) {
+      if (partner == StepGraph::none) {
         push(times_[node].start, node, false);
       } else if (times_[partner].end == waiting) {
         push(std::max(times_[node].start, times_[partner].start), sends(graph_.nodes()[node].op()) ? node : partner,
@@ -243,6 +242,42 @@ std::vector<double> bytes_of_pieces(const Schedule& schedule, uint64_t block_byt
   return bytes;
 }
 
+// The schedules without the data steps of empty extent, which are dropped before an operation runs (SEMANTICS A8). One
+// that others depend on becomes a NOP. Where blocks are small most steps of some algorithms are empty.
+std::vector<Schedule> without_empty_steps(const Problem& problem, const std::vector<Schedule>& schedules,
+                                          const std::vector<double>& piece_bytes) {
+  std::vector<Schedule> made;
+  for (uint32_t rank = 0; rank < schedules.size(); ++rank) {
+    const Schedule& all = schedules[rank];
+    Schedule& fewer = made.emplace_back(Schedule{all.cuts, all.scratch, all.scratch_copies, all.flags, {}});
+    const RankLayout layout(problem, all, rank, 1);
+    std::vector<std::vector<bool>> awaited;
+    for (const auto& lane : all.lanes) awaited.emplace_back(lane.size(), false);
+    for (const auto& lane : all.lanes)
+      for (const Step& step : lane)
+        if (step.op.dependency_lane != TUTTI_NO_DEPENDENCY)
+          awaited[step.op.dependency_lane][step.op.dependency_step] = true;
+    std::vector<std::vector<uint32_t>> places;  // where a step comes to be
+    for (size_t number = 0; number < all.lanes.size(); ++number) {
+      auto& kept = fewer.lanes.emplace_back();
+      auto& place = places.emplace_back();
+      for (const Step& step : all.lanes[number]) {
+        const bool empty = step.op.kind != TUTTI_STEP_SIGNAL && bytes_of(step.op, layout, piece_bytes) == 0;
+        const bool stays = !empty || awaited[number][place.size()];
+        place.push_back(uint32_t(kept.size()));
+        if (!stays) continue;
+        kept.push_back(empty ? Step{step.op, {}} : step);
+        if (empty) kept.back().op.kind = TUTTI_STEP_NOP;
+      }
+    }
+    for (auto& lane : fewer.lanes)
+      for (Step& step : lane)
+        if (step.op.dependency_lane != TUTTI_NO_DEPENDENCY)
+          step.op.dependency_step = places[step.op.dependency_lane][step.op.dependency_step];
+  }
+  return made;
+}
+
 // The least time in which processors do the work of all ranks, and go from one that waits to another that does not.
 // `waits`: how often each rank waits; empty: not known.
 double least_time(const Problem& problem, const std::vector<double>& work, const std::vector<double>& waits,
@@ -272,9 +307,7 @@ double work_of_rank(const Problem& problem, uint32_t rank, const Schedule& sched
   double seconds = 0;
   for (const auto& lane : schedule.lanes)
     for (const Step& step : lane) {
-      const tutti_span& span = step.op.kind == TUTTI_STEP_SEND ? step.op.src : step.op.dst;
-      double bytes = 0;
-      for (uint32_t i = 0; i < span.chunks; ++i) bytes += piece_bytes[layout.piece(span.buffer, span.first + i)];
+      const double bytes = bytes_of(step.op, layout, piece_bytes);
       const double folds = std::max<double>(2, double(step.sources.size())) - 1;
       const bool moves =
           step.op.kind == TUTTI_STEP_SEND || step.op.kind == TUTTI_STEP_RECV || step.op.kind == TUTTI_STEP_RECV_REDUCE;
@@ -289,18 +322,22 @@ double work_of_rank(const Problem& problem, uint32_t rank, const Schedule& sched
   return seconds;
 }
 
-double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
+double simulate(const Problem& problem, const std::vector<Schedule>& given, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model, double limit) {
-  if (schedules.empty()) return 0;
+  if (given.empty()) return 0;
   constexpr double never = std::numeric_limits<double>::infinity();
-  if (check_alike(schedules)) return never;
+  if (check_alike(given)) return never;
+  const uint64_t count = std::max<uint64_t>(slices, 1);
+  const std::vector<double> piece_bytes = bytes_of_pieces(given[0], block_bytes, element_bytes, count);
+  const bool all_move = std::ranges::none_of(piece_bytes, [](double bytes) { return bytes == 0; });
+  const std::vector<Schedule> fewer =
+      all_move ? std::vector<Schedule>() : without_empty_steps(problem, given, piece_bytes);
+  const std::vector<Schedule>& schedules = all_move ? given : fewer;
   std::vector<double> work;
   for (uint32_t rank = 0; rank < schedules.size(); ++rank)
     work.push_back(work_of_rank(problem, rank, schedules[rank], block_bytes, element_bytes, model));
   double busiest = least_time(problem, work, {}, model);
   if (busiest > limit) return busiest;
-  const uint64_t count = std::max<uint64_t>(slices, 1);
-  const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, count);
   std::vector<double> waits;
   const auto time_of = [&](uint32_t unrolled, double most) {
     StepGraph graph(problem, schedules, unrolled);

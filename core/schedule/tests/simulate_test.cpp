@@ -134,6 +134,20 @@ TEST(Simulate, EmptyOperationsCostNothing) {
   EXPECT_NEAR(cost(direct_barrier(3), 0, 1, links_only()), latency, 1e-12);
 }
 
+// A ring of four moves a block of one element in six messages, one after the other: three of its pieces are empty. What
+// awaits an empty step goes on at once.
+TEST(Simulate, EmptyStepsCostNothing) {
+  EXPECT_NEAR(cost(ring_all_reduce(4), 4, 1, links_only()), 6 * (latency + 4 * per_byte), 1e-12);
+  Case c = make_case(TUTTI_BROADCAST, 2);
+  for (Schedule& schedule : c.schedules) schedule.cuts = equal_cuts(2);
+  c.schedules[0].lanes = {{send(1, in(0)), send(1, in(1))}, {after(send(1, in(1)), 0, 0)}, {after(nop(), 0, 1)}};
+  c.schedules[1].lanes = {{recv(0, out(0)), recv(0, out(1))}, {recv(0, out(1))}, {}};
+  EXPECT_NEAR(cost(c, 4, 1, links_only()), latency + 2 * 4 * per_byte, 1e-12) << "the two share what sends";
+  c.schedules[0].lanes[1] = {after(send(1, in(1)), 0, 1)};
+  c.schedules[0].lanes[2] = {};
+  EXPECT_NEAR(cost(c, 4, 1, links_only()), latency + 2 * 4 * per_byte, 1e-12);
+}
+
 TEST(Simulate, SameFigureEachTime) {
   const Case c = direct_all_reduce(7);
   CostModel model = links_only();

@@ -217,6 +217,7 @@ struct CostModel {
   double send_per_byte = 0;  // seconds of the rank's processor
   double receive_per_byte = 0;
   double per_message = 0;  // the same, for each message at each of its ends
+  double per_peer = 0;     // the same, for each rank to or from which it has messages: what a connection costs
   // By the numbers of Problem::hosts; empty: ranks of a host share nothing.
   std::vector<HostCost> hosts;
   double per_switch = 0;  // seconds of a switch to another rank, where ranks outnumber processors

@@ -304,6 +304,7 @@ double work_of_rank(const Problem& problem, uint32_t rank, const Schedule& sched
                     uint32_t element_bytes, const CostModel& model) {
   const std::vector<double> piece_bytes = bytes_of_pieces(schedule, block_bytes, element_bytes, 1);
   const RankLayout layout(problem, schedule, rank, 1);
+  std::vector<bool> is_peer(problem.nranks, false);
   double seconds = 0;
   for (const auto& lane : schedule.lanes)
     for (const Step& step : lane) {
@@ -317,7 +318,10 @@ double work_of_rank(const Problem& problem, uint32_t rank, const Schedule& sched
                           : step.op.kind == TUTTI_STEP_RECV ? std::max(model.receive_per_byte, more)
                           : step.op.kind == TUTTI_STEP_COPY ? model.copy_per_byte
                                                             : model.reduce_per_byte * folds + more);
-      if (step.op.kind == TUTTI_STEP_SIGNAL || (moves && bytes > 0)) seconds += std::max(model.per_message, link.gap);
+      if (step.op.kind != TUTTI_STEP_SIGNAL && !(moves && bytes > 0)) continue;
+      seconds += std::max(model.per_message, link.gap);
+      if (!is_peer[step.op.peer]) seconds += model.per_peer;
+      is_peer[step.op.peer] = true;
     }
   return seconds;
 }

@@ -98,6 +98,15 @@ TEST(Simulate, MessagesCostTheProcessor) {
   EXPECT_EQ(cost(c, 0, 1, model), 0);  // no message is sent
 }
 
+// A connection to each of the others counts once, however many messages it carries.
+TEST(Simulate, PeersCostTheProcessor) {
+  CostModel model = links_only();
+  model.per_peer = 1e-3;
+  EXPECT_NEAR(cost(all_to_all(4), 400, 1, model), 3e-3, 1e-9);
+  EXPECT_NEAR(cost(ring_all_reduce(4), 400, 1, model), 2e-3, 1e-9);
+  EXPECT_NEAR(cost(ring_all_reduce(2), 400, 1, model), 1e-3, 1e-9) << "one that sends and receives";
+}
+
 // A rank that waits gives its processor to another one: once for all messages that come in one round.
 TEST(Simulate, WaitsCostTheProcessorsThatRanksShare) {
   constexpr uint32_t n = 4;

@@ -26,6 +26,10 @@ constexpr double message_seconds = 3e-8;
 constexpr double link_seconds = 2.4e-8;
 // Giving a core from a rank that waits to another one, and coming back with the caches cold.
 constexpr double switch_seconds = 2e-6;
+// A rank that waits for a message of the operating system comes back to a core that others want.
+constexpr double wake_seconds = 7e-6;
+// So many small messages wait in a socket.
+constexpr double calls_in_a_row = 8;
 // Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
 constexpr uint32_t simulated_ranks = 64;
 
@@ -156,7 +160,11 @@ CostModel Selector::model(bool on_device) const {
   model.per_message = message_seconds;
   model.per_peer = link_seconds;
   model.hosts = topology_.host_costs();
-  if (topology_.processors_per_rank() < 1) model.per_switch = switch_seconds;
+  if (topology_.processors_per_rank() < 1) {
+    model.per_switch = switch_seconds;
+    model.calls_in_a_row = calls_in_a_row;
+    model.per_wake = wake_seconds;
+  }
   return model;
 }
 

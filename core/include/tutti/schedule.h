@@ -221,6 +221,11 @@ struct CostModel {
   // By the numbers of Problem::hosts; empty: ranks of a host share nothing.
   std::vector<HostCost> hosts;
   double per_switch = 0;  // seconds of a switch to another rank, where ranks outnumber processors
+  // Seconds after which a message with a gap finds its receiver on a processor, within a host that has half as many
+  // processors as ranks. It grows with the ranks that wait for each.
+  double per_wake = 0;
+  // Messages with a gap are buffered: so many calls go on side by side where no rank waits for itself by way of others.
+  double calls_in_a_row = 1;
 };
 // Predicted seconds of an operation of `block_bytes` bytes per block and `element_bytes` bytes per element in `slices`
 // slices: list simulation of one and of two slices, extrapolated linearly. A message starts when both ends are ready. A
@@ -229,7 +234,8 @@ struct CostModel {
 // RECV_REDUCE reduces the first bytes while the rest arrives. A lane issues its steps in order, `per_step` apart. The
 // result is at least the work of the busiest rank, and of the busiest host's processors. Where these are fewer than its
 // ranks, they also switch: once for each round of messages that a rank receives, as often as messages have to come one
-// after the other. The schedules must have been verified; the result is infinity if they do not match. A result above
+// after the other. Calls that go on side by side take the mean of the first and of what follows it, which takes as long
+// as the busiest rank works, sends or takes in. The schedules must have been verified; the result is infinity if they do not match. A result above
 // `limit` is only known to be above it, and costs less time.
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model,

@@ -32,11 +32,17 @@ class Simulation {
         pending_(graph.nodes().size(), 0),
         egress_(graph.problem().nranks, 0),
         ingress_(egress_),
+        sent_(egress_),
+        taken_(egress_),
         compute_(egress_),
         hosts_(graph.problem().hosts.empty() ? 0 : model.hosts.size()),
         round_(model.per_switch > 0 ? graph.nodes().size() : 0, 0),
         waits_(graph.problem().nranks) {
     list_successors();
+    for (size_t host = 0; host < hosts_.size(); ++host) {
+      const auto ranks = double(std::ranges::count(graph.problem().hosts, uint32_t(host)));
+      hosts_[host].wake = model.per_wake * std::max(0.0, ranks / model.hosts[host].processors - 1);
+    }
   }
 
   // The time at which the last step of all ranks is over; a time above `limit` as soon as it is known to be above.
@@ -56,6 +62,9 @@ class Simulation {
     }
     return last;
   }
+
+  // After run(), the seconds for which the busiest rank sent, or took in.
+  double flow() const { return std::max(*std::ranges::max_element(sent_), *std::ranges::max_element(taken_)); }
 
   // After run(), how often each rank waited: messages of one round come while it does.
   std::vector<double> waits() {
@@ -157,11 +166,20 @@ class Simulation {
     const double begin = share_hosts(std::max({event.time, egress_[from], ingress_[to]}), from, to, size, cost);
     const double sent = begin + cost.gap + size * cost.per_byte;
     egress_[from] = ingress_[to] = sent;
-    const double arrived = sent + cost.latency;
+    const double arrived = sent + cost.latency + wake(from, to, cost);
+    sent_[from] += sent - begin;
+    taken_[to] += sent - begin;
     finish(event.node, sent);
     if (graph_.nodes()[node.partner].op().kind != TUTTI_STEP_RECV_REDUCE) return finish(node.partner, arrived);
     push(begin + cost.latency, node.partner, true, arrived);
     return arrived;
+  }
+
+  // How long the rank to which a message comes waits for a processor.
+  double wake(uint32_t from, uint32_t to, const LinkCost& cost) const {
+    if (hosts_.empty() || cost.gap == 0) return 0;
+    const std::vector<uint32_t>& hosts = graph_.problem().hosts;
+    return hosts[from] == hosts[to] ? hosts_[hosts[to]].wake : 0;
   }
 
   // When a message may begin that could begin at `time`, by what its hosts have to do.
@@ -220,9 +238,12 @@ class Simulation {
   std::vector<StepTime> times_;  // end: 0 before it is issued, `waiting` until it is over
   std::vector<uint32_t> pending_, begin_;
   std::vector<Successor> successors_;
-  std::vector<double> egress_, ingress_, compute_;  // per rank: when it is free
+  std::vector<double> egress_, ingress_;  // per rank: when it is free
+  std::vector<double> sent_, taken_;      // the seconds that it has sent, and taken in
+  std::vector<double> compute_;           // when its processor is free
   struct Host {
     double egress = 0, ingress = 0, processor = 0;
+    double wake = 0;  // the seconds until a rank gets a processor that the others want
   };
   std::vector<Host> hosts_;                   // the same; empty: they share nothing
   std::vector<uint32_t> round_;               // messages one after the other that came before a step is over
@@ -298,6 +319,30 @@ double least_time(const Problem& problem, const std::vector<double>& work, const
   return busiest;
 }
 
+// Does no rank wait, by way of others, for what depends on itself? And do messages wait at their receivers? Then calls in
+// a row go on side by side. Ranks to which nobody sends do not wait, and behind these those to which only they send.
+bool runs_ahead(const std::vector<Schedule>& schedules, const CostModel& model) {
+  const auto nranks = uint32_t(schedules.size());
+  std::vector<std::vector<uint32_t>> receivers(nranks);
+  std::vector<uint32_t> senders(nranks, 0);
+  bool buffered = true;
+  for (uint32_t rank = 0; rank < nranks; ++rank)
+    for (const auto& lane : schedules[rank].lanes)
+      for (const Step& step : lane) {
+        if (!sends(step.op)) continue;
+        receivers[rank].push_back(step.op.peer);
+        ++senders[step.op.peer];
+        buffered = buffered && model.link(rank, step.op.peer).gap > 0;
+      }
+  std::vector<uint32_t> free;
+  for (uint32_t rank = 0; rank < nranks; ++rank)
+    if (senders[rank] == 0) free.push_back(rank);
+  for (size_t i = 0; i < free.size(); ++i)
+    for (const uint32_t to : receivers[free[i]])
+      if (--senders[to] == 0) free.push_back(to);
+  return buffered && free.size() == nranks;
+}
+
 }  // namespace
 
 double work_of_rank(const Problem& problem, uint32_t rank, const Schedule& schedule, uint64_t block_bytes,
@@ -342,21 +387,29 @@ double simulate(const Problem& problem, const std::vector<Schedule>& given, uint
     work.push_back(work_of_rank(problem, rank, schedules[rank], block_bytes, element_bytes, model));
   double busiest = least_time(problem, work, {}, model);
   if (busiest > limit) return busiest;
+  const double calls = runs_ahead(schedules, model) ? model.calls_in_a_row : 1;
+  const double longest = limit * calls;  // of the way from the first step to the last one
   std::vector<double> waits;
+  double flow = 0;
   const auto time_of = [&](uint32_t unrolled, double most) {
     StepGraph graph(problem, schedules, unrolled);
     if (graph.match()) return never;
     Simulation simulation(graph, piece_bytes, model);
     const double time = simulation.run(most);
-    if (unrolled == 1) waits = simulation.waits();
+    if (unrolled > 1) return time;
+    waits = simulation.waits();
+    flow = simulation.flow() * double(count);
     return time;
   };
-  const double one = time_of(1, limit);
-  if (one > limit || one == never) return one;
+  double way = time_of(1, longest);
+  if (way > longest || way == never) return way;
+  for (double& of_rank : waits) of_rank /= calls;
   busiest = least_time(problem, work, waits, model);
-  if (busiest > limit || count == 1) return std::max(busiest, one);
-  const double more = double(count - 1);
-  return std::max(busiest, one + more * (time_of(2, one + (limit - one) / more) - one));
+  if (busiest > limit) return busiest;
+  if (const double more = double(count - 1); more > 0)
+    way += more * (time_of(2, way + (longest - way) / more) - way);
+  way = std::max(busiest, way);
+  return (way + (calls - 1) * std::max(busiest, flow)) / calls;
 }
 
 }  // namespace tutti

@@ -125,6 +125,43 @@ TEST(Simulate, WaitsCostTheProcessorsThatRanksShare) {
   EXPECT_EQ(switches(ring_all_reduce(n), 2, 0), 0) << "no message is sent";
 }
 
+// Messages with a gap find their receivers off the processors of a host that has too few of them.
+TEST(Simulate, ReceiversWakeWhereRanksOutnumberProcessors) {
+  constexpr uint32_t n = 4;
+  constexpr double gap = latency / 100;
+  CostModel model = links_only();
+  model.per_wake = 1e-3;
+  model.link = [](uint32_t, uint32_t) { return LinkCost{latency, 0, gap}; };
+  Case c = ring_all_reduce(n);
+  const auto wakes = [&](double processors, std::vector<uint32_t> hosts) {
+    c.problem.hosts = std::move(hosts);
+    model.hosts.assign(c.problem.hosts[n - 1] + 1, {0, processors});
+    return std::round(cost(c, 400, 1, model) / model.per_wake);
+  };
+  EXPECT_EQ(wakes(2, {0, 0, 0, 0}), 2 * (n - 1)) << "each waits for another one";
+  EXPECT_EQ(wakes(1, {0, 0, 0, 0}), 2 * (n - 1) * 3) << "for three";
+  EXPECT_EQ(wakes(4, {0, 0, 0, 0}), 0);
+  EXPECT_EQ(wakes(1, {0, 1, 2, 3}), 0) << "a host for each";
+  model.link = [](uint32_t, uint32_t) { return LinkCost{latency, 0}; };
+  EXPECT_EQ(wakes(1, {0, 0, 0, 0}), 0) << "without the operating system";
+}
+
+// Where no rank waits for itself by way of others calls overlap: the first takes its way, the others what a rank sends.
+TEST(Simulate, CallsWithoutACircleOverlap) {
+  constexpr double gap = latency / 100;
+  CostModel model = links_only();
+  model.link = [](uint32_t, uint32_t) { return LinkCost{latency, per_byte, gap}; };
+  const Case line = line_broadcast(5, 0), ring = ring_all_reduce(4);
+  const double alone = cost(line, 400, 1, model), around = cost(ring, 400, 1, model);
+  model.calls_in_a_row = 4;
+  EXPECT_NEAR(cost(line, 400, 1, model), (alone + 3 * (gap + 400 * per_byte)) / 4, 1e-12);
+  EXPECT_EQ(cost(ring, 400, 1, model), around);
+  EXPECT_EQ(simulate(line.problem, line.schedules, 400, 4, 1, model, alone / 2), cost(line, 400, 1, model))
+      << "the way may be longer than the limit";
+  model.link = [](uint32_t, uint32_t) { return LinkCost{latency, per_byte}; };
+  EXPECT_EQ(cost(line, 400, 1, model), 4 * (latency + 400 * per_byte)) << "nothing is buffered";
+}
+
 TEST(Simulate, LocalWork) {
   CostModel model = links_only();
   model.copy_per_byte = 1e-10;
@@ -209,7 +246,10 @@ TEST(Simulate, ResultsAboveALimitAreOnlyKnownToBeAbove) {
   CostModel waits = links_only(), work = links_only();
   waits.per_switch = 1e-5;
   work.per_message = 1e-5;
-  for (CostModel model : {links_only(), waits, work}) {
+  CostModel rows = work;
+  rows.calls_in_a_row = 4;
+  rows.link = [](uint32_t, uint32_t) { return LinkCost{latency, per_byte, latency / 100}; };
+  for (CostModel model : {links_only(), waits, work, rows}) {
     model.hosts = {{0, 2}};
     for (Case c : {ring_all_reduce(4), all_to_all(4), line_broadcast(4, 0, true)})
       for (const uint64_t slices : {1u, 2u, 7u}) {

@@ -90,7 +90,12 @@ TEST(BindPlan, EmptyMessagesNeedNoLink) {
   shape.collective = TUTTI_ALL_REDUCE;
   shape.dtype = TUTTI_INT32;
   shape.op = TUTTI_SUM;
+  tutti_transport transport{};
+  transport.name = "net";
+  Port port;
+  port.api = &transport;
   std::vector<Link> links(3);
+  for (Link& link : links) link.port = &port;
   const auto used = [&](uint64_t count) {
     shape.count = count;
     return bind_plan(schedule, shape, 1, 3, 0, links).links;

@@ -22,14 +22,15 @@ constexpr double copy_seconds_per_byte = 8e-11;
 // The processor time of a message at each of its ends. It decides where many ranks share a core: a rank that talks to
 // all others keeps the core busy there.
 constexpr double message_seconds = 3e-8;
-// It also opens a link to each: 0.24 ms at each end, in ten thousand calls.
+// It also opens a link to each: 0.24 ms at each end, in ten thousand calls, where ranks share cores.
 constexpr double link_seconds = 2.4e-8;
 // Giving a core from a rank that waits to another one, and coming back with the caches cold.
 constexpr double switch_seconds = 2e-6;
 // A rank that waits for a message of the operating system comes back to a core that others want.
 constexpr double wake_seconds = 7e-6;
-// So many small messages wait in a socket.
+// So many messages wait in a socket, where blocks have at most so many bytes.
 constexpr double calls_in_a_row = 8;
+constexpr uint64_t buffered_block = 64 << 10;
 // Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
 constexpr uint32_t simulated_ranks = 64;
 
@@ -158,11 +159,11 @@ CostModel Selector::model(bool on_device) const {
   model.link = [this](uint32_t from, uint32_t to) { return topology_.cost(from, to); };
   model.send_per_byte = model.receive_per_byte = copy_seconds_per_byte;
   model.per_message = message_seconds;
-  model.per_peer = link_seconds;
   model.hosts = topology_.host_costs();
   if (topology_.processors_per_rank() < 1) {
     model.per_switch = switch_seconds;
-    model.calls_in_a_row = calls_in_a_row;
+    model.per_peer = link_seconds;
+    if (topology_.hosts() == 1) model.calls_in_a_row = calls_in_a_row;
     model.per_wake = wake_seconds;
   }
   return model;
@@ -283,7 +284,8 @@ void Selector::cost(Candidate& candidate, Made& made, const Shape& shape, bool c
 // The algorithms, best first, refused ones last. Unless `every` time is wanted, those that cannot be the best have a
 // lower bound of theirs, and may be refused ones.
 std::vector<Candidate> Selector::judge_algorithms(const Shape& shape, bool on_device, bool every) const {
-  const CostModel model = this->model(on_device);
+  CostModel model = this->model(on_device);
+  if (shape.count * shape.element_bytes() > buffered_block) model.calls_in_a_row = 1;
   std::vector<Candidate> all;
   for (const tutti_algorithm* algorithm : algorithms_) all.push_back(admit(algorithm, shape, model));
   std::vector<Candidate*> admitted;

@@ -4,9 +4,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Optional
 
+import profiles
 from runs import median
 
-FORMAT = "tutti-compare/2"
+FORMAT = "tutti-compare/3"
 MEMORIES = ("ordinary", "registered")
 NOISY = 1.5  # a spread above this: the machine was not quiet
 NEAR = 1.1  # times the best peer
@@ -29,11 +30,12 @@ class Figure:
     name: str
     us: float
     spread: float  # slowest round / fastest round; of five rounds or more without the slowest and the fastest one
+    profile: Optional[dict] = None  # profiles.py
 
     @classmethod
-    def of(cls, name, rounds):
+    def of(cls, name, rounds, profile=None):
         kept = sorted(rounds)[1:-1] if len(rounds) >= 5 else rounds
-        return cls(name, median(rounds), max(kept) / min(kept))
+        return cls(name, median(rounds), max(kept) / min(kept), profile)
 
 
 @dataclass
@@ -89,7 +91,8 @@ def rows(results):
     """A row for each point that Tutti has a figure for, in the order of measuring."""
     made = []
     for place, times in results.points.items():
-        figures = [Figure.of(name, rounds) for name, rounds in times.items()]
+        used = profiles.of_rounds(results.profiles.get(place, {}))
+        figures = [Figure.of(name, rounds, used.get(name)) for name, rounds in times.items()]
         peers = [one for one in figures if not one.name.startswith("tutti")]
         tutti = {"registered" if "registered" in one.name else "ordinary": one for one in figures if one not in peers}
         limits = {memory: limit for memory in tutti if (limit := _limit_of(place, memory, results.yardsticks))}
@@ -197,17 +200,29 @@ def summary(all_rows):
     return lines + ([f"{noisy} of {len(all_rows)} points are noisy (spread above x{NOISY}) and not counted"] if noisy else [])
 
 
+def _row(row):
+    """Without what the points have."""
+    def slim(figure):
+        return {name: value for name, value in figure.items() if name != "profile"}
+    told = {name: value for name, value in asdict(row).items() if name != "libraries"}
+    for kind in ("tutti", "limits"):
+        told[kind] = {memory: slim(figure) for memory, figure in told[kind].items()}
+    return {**told, "peer": told["peer"] and slim(told["peer"])}
+
+
 def document(results, all_rows, about):
     """Everything, for JSON."""
     return {
         "format": FORMAT,
         **about,
-        "points": [{"ranks": r, "transport": t, "collective": c, "bytes": b, "mode": m, "us": times}
+        "profile": list(profiles.NAMES),
+        "points": [{"ranks": r, "transport": t, "collective": c, "bytes": b, "mode": m, "us": times,
+                    "profile": profiles.written(results.profiles.get((r, t, c, b, m), {}))}
                    for (r, t, c, b, m), times in results.points.items()],
         "yardsticks": [{"name": name, "bytes": size, "us": times} for (name, size), times in results.yardsticks.items()],
         "absent": [{"ranks": r, "transport": t, "collective": c, "contestant": name, "reason": why}
                    for (r, t, c, name), why in results.reasons.items()],
-        "rows": [{name: value for name, value in asdict(row).items() if name != "libraries"} for row in all_rows],
+        "rows": [_row(row) for row in all_rows],
     }
 
 

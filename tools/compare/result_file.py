@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from checked_json import TEXT, fault, is_number, is_text, refuse, whole
 from peers import LIBRARIES
+import profiles
 from report import FORMAT, rows
 from runs import Results
 
@@ -48,6 +49,9 @@ _are_texts = (lambda value: isinstance(value, dict) and all(is_text(one) for one
 _times = (_are_times, "a list of times above 0, in us")
 _place = {"ranks": (whole(2), "a whole number of at least 2"),
           "transport": (lambda value: value in ("shm", "tcp"), '"shm" or "tcp"'), "collective": TEXT}
+WITHOUT_PROFILES = "tutti-compare/2"  # is read as well
+PROFILES = {"profile": (lambda value: value == list(profiles.NAMES), json.dumps(profiles.NAMES)),
+            "points": [{"profile": (profiles.are_profiles, f"lists of {len(profiles.NAMES)} figures of at least 0, by contestant")}]}
 # What a file has.
 SHAPE = {
     "date": (_is_date, "a date like 2026-11-25"),
@@ -89,16 +93,18 @@ def _contradiction(told):
 def results_of(told, name, shown):
     """What was read from a file, which is called `name`, and in messages `shown`. Throws Refused."""
     kind = told.get("format") if isinstance(told, dict) else None
-    if kind != FORMAT:
+    if kind not in (FORMAT, WITHOUT_PROFILES):
         refuse(shown, "format", json.dumps(FORMAT), json.dumps(kind) if kind else "nothing",
                "measure again with this tree's tools/compare-peers; a file of tutti-perf --tune has \"tutti_tuning\": 1 instead")
-    if found := fault(told, SHAPE, "") or _contradiction(told):
+    if found := fault(told, SHAPE, "") or (kind == FORMAT and fault(told, PROFILES, "")) or _contradiction(told):
         refuse(shown, *found, "measure with --rounds 3" if found[0] == "rounds" else
                "results are not edited: write the file anew with tools/compare-peers")
     results = Results()
     for point in told["points"]:
-        results.points[point["ranks"], point["transport"], point["collective"], point["bytes"], point["mode"]] = point["us"]
+        place = (point["ranks"], point["transport"], point["collective"], point["bytes"], point["mode"])
+        results.points[place] = point["us"]
+        results.profiles[place] = profiles.read(point.get("profile", {}))
     for one in told["yardsticks"]:
         results.yardsticks[one["name"], one["bytes"]] = one["us"]
-    about = {key: value for key, value in told.items() if key not in ("points", "yardsticks", "rows")}
+    about = {key: value for key, value in told.items() if key not in ("points", "yardsticks", "rows", "profile")}
     return ResultFile(name, about, rows(results))

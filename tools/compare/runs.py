@@ -65,11 +65,14 @@ class Results:
 
     def __init__(self):
         self.points = {}
+        self.profiles = {}  # by the same, and contestant: a list of each run's profile
         self.yardsticks = {}  # by (name, bytes)
         self.reasons = {}  # by (ranks, transport, collective, contestant)
 
-    def add(self, place, contestant, median):
+    def add(self, place, contestant, median, profile=None):
         self.points.setdefault(place, {}).setdefault(contestant, []).append(median)
+        if profile:
+            self.profiles.setdefault(place, {}).setdefault(contestant, []).append(profile)
 
     def add_yardstick(self, name, size, median):
         self.yardsticks.setdefault((name, size), []).append(median)
@@ -164,4 +167,4 @@ def _keep(part, contestant, lines, results, key):
             results.reasons[key(line["collective"])] = "has no such collective for this number of ranks"
         elif "us" in line:
             place = (part.ranks, part.transport, line["collective"], line["bytes"], line["mode"])
-            results.add(place, contestant.name, median(line["us"]))
+            results.add(place, contestant.name, median(line["us"]), line.get("profile"))

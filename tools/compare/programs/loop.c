@@ -11,9 +11,10 @@
  *   MILLISECONDS  how long one mode of a point may take
  *
  * A constant point is the mean time of the calls of a batch, on the rank with the longest; a rewritten one the time of
- * one call, on the rank with the longest. There are several batches or calls: the line has the time of each. A latency
- * point has the median and the 99th percentile of the calls' times, each on the rank with the longest. Results are
- * checked before and after the calls. A line {"done": COLLECTIVE} follows the points of a collective.
+ * one call, on the rank with the longest. There are several batches or calls: the line has the time of each, and a
+ * profile: what one call used of a process, the mean over calls and ranks. A latency point has the median and the 99th
+ * percentile of the calls' times, each on the rank with the longest. Results are checked before and after the calls. A
+ * line {"done": COLLECTIVE} follows the points of a collective.
  */
 #define _GNU_SOURCE
 #include "loop.h"
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -84,6 +86,12 @@ void limit_time(const char* what, unsigned seconds) {
   alarm(seconds);
 }
 
+/* What a process uses, with all of its threads. SLEEPS are voluntary context switches. YIELDS are involuntary ones, to
+ * which Linux also counts those of sched_yield(). FAULTS are minor and major page faults. The time is that of user and
+ * kernel mode together: a kernel that accounts by ticks divides it by samples of some milliseconds. */
+enum { PROCESSOR_US, SLEEPS, YIELDS, FAULTS, USES };
+static const char* const uses[USES] = {"processor_us", "sleeps", "yields", "faults"};
+
 /* A point of measurement: one collective of one size. */
 struct point {
   const struct library* library;
@@ -93,6 +101,7 @@ struct point {
   float *in, *out;
   float *times, *all_times; /* of this rank, of all */
   float* word;
+  double use[USES]; /* of this rank */
 };
 
 /* A stretch of the input: element i is value[i % PERIOD]. */
@@ -215,17 +224,46 @@ static int longest_times(const struct point* point, size_t n) {
   return library->rank == 0;
 }
 
+/* Adds what the process has used until now. A stretch of calls lies between one with -1 and one with 1. */
+static void add_use(struct point* point, int sign) {
+  struct rusage all;
+  getrusage(RUSAGE_SELF, &all);
+  const double user_us = (double)all.ru_utime.tv_sec * 1e6 + (double)all.ru_utime.tv_usec;
+  const double kernel_us = (double)all.ru_stime.tv_sec * 1e6 + (double)all.ru_stime.tv_usec;
+  point->use[PROCESSOR_US] += sign * (user_us + kernel_us);
+  point->use[SLEEPS] += (double)(sign * all.ru_nvcsw);
+  point->use[YIELDS] += (double)(sign * all.ru_nivcsw);
+  point->use[FAULTS] += (double)(sign * (all.ru_minflt + all.ru_majflt));
+}
+
+static void print_profile(struct point* point, size_t calls) {
+  const struct library* library = point->library;
+  for (int i = 0; i < USES; ++i) point->times[i] = (float)(point->use[i] / (double)calls);
+  if (library->run(ALL_GATHER, point->times, point->all_times, USES) != 0) exit(1);
+  memset(point->use, 0, sizeof point->use);
+  for (int i = 0; library->rank == 0 && i < USES; ++i) {
+    double sum = 0;
+    for (int r = 0; r < library->nranks; ++r) sum += point->all_times[r * USES + i];
+    printf("%s\"%s\": %.4g", i ? ", " : "\"profile\": {", uses[i], sum / library->nranks);
+  }
+  if (library->rank == 0) printf("}");
+}
+
 static void print_head(const struct point* point, int mode) {
   printf("{\"collective\": \"%s\", \"bytes\": %zu, \"mode\": \"%s\", ", names[point->collective],
          point->collective == BARRIER ? 0 : point->bytes, modes[mode]);
 }
 
-static void print_times(const struct point* point, int mode, size_t n) {
-  if (!longest_times(point, n)) return;
-  print_head(point, mode);
-  printf("\"us\": [");
-  for (size_t i = 0; i < n; ++i) printf("%s%.4g", i ? ", " : "", point->times[i]);
-  printf("]}\n");
+static void print_point(struct point* point, int mode, size_t n, size_t calls) {
+  const int prints = longest_times(point, n);
+  if (prints) {
+    print_head(point, mode);
+    printf("\"us\": [");
+    for (size_t i = 0; i < n; ++i) printf("%s%.4g", i ? ", " : "", point->times[i]);
+    printf("], ");
+  }
+  print_profile(point, calls);
+  if (prints) printf("}\n");
   fflush(stdout);
 }
 
@@ -235,11 +273,13 @@ static int measure_constant(struct point* point, double limit_us, double estimat
   const size_t each = agree_between(point, limit_us / (double)batches / estimate_us, 1, 1000000);
   for (size_t batch = 0; batch < batches; ++batch) {
     barrier(point->library);
+    add_use(point, -1);
     const double begin = now_us();
     for (size_t i = 0; i < each; ++i) run(point);
     point->times[batch] = (float)((now_us() - begin) / (double)each);
+    add_use(point, 1);
   }
-  print_times(point, CONSTANT, batches);
+  print_point(point, CONSTANT, batches, batches * each);
   return check_output(point, 0);
 }
 
@@ -247,12 +287,14 @@ static int measure_rewritten(struct point* point, double limit_us, double estima
   const size_t n = agree_between(point, limit_us / (2 * estimate_us + 0.1), LEAST_BATCHES, MOST_CALLS);
   for (size_t i = 0; i < n; ++i) {
     write_input(point, (int)i);
+    add_use(point, -1); /* a microsecond between barrier and call would change what is timed */
     barrier(point->library);
     const double begin = now_us();
     run(point);
     point->times[i] = (float)(now_us() - begin);
+    add_use(point, 1);
   }
-  print_times(point, REWRITTEN, n);
+  print_point(point, REWRITTEN, n, n);
   return check_output(point, (int)n - 1);
 }
 

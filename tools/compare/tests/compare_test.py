@@ -17,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import parts
+import profiles
 import report
 import runs
 from comparison import command_line, commit, parse
@@ -45,8 +46,8 @@ class Loop(unittest.TestCase):
         return subprocess.run([self.program, *arguments], capture_output=True, text=True,
                               env=dict(os.environ, ONE_RANK_FAULT=fault))
 
-    def lines_of(self, *arguments):
-        done = self.play(*arguments)
+    def lines_of(self, *arguments, fault=""):
+        done = self.play(*arguments, fault=fault)
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -64,6 +65,13 @@ class Loop(unittest.TestCase):
         lines = self.lines_of("barrier,all_reduce", "8,64", "constant", "1")
         self.assertEqual([line.get("done") or (line["collective"], line["bytes"]) for line in lines],
                          [("all_reduce", 8), ("all_reduce", 64), "all_reduce", ("barrier", 0), "barrier"])
+
+    def test_a_profile_tells_of_sleeps_and_faults(self):
+        for mode in ("constant", "rewritten"):
+            profile = self.lines_of("broadcast", "64", mode, "20", fault="5")[0]["profile"]
+            self.assertEqual(list(profile), list(profiles.NAMES))
+            self.assertTrue(0.9 < profile["sleeps"] < 4 and 1.9 < profile["faults"] < 3 and profile["processor_us"] > 0, profile)
+            self.assertLess(self.lines_of("broadcast", "64", mode, "20")[0]["profile"]["sleeps"], 0.5)
 
     def test_latency_has_percentiles(self):
         line = self.lines_of("all_reduce", "8", "latency", "1")[0]
@@ -183,6 +191,20 @@ class Rows(unittest.TestCase):
         self.assertEqual(report.Figure.of("tutti", [3.0, 1.0, 3.0, 4.0, 30.0]), report.Figure("tutti", 3.0, 4 / 3))
         self.assertEqual(report.Figure.of("tutti", [3.0, 1.0, 3.0, 4.0]).spread, 4)
 
+    def test_profiles_are_medians_and_stand_beside_each_other(self):
+        place = (2, "tcp", "reduce", 64, "constant")
+        for name, us, sleeps in (("tutti", 10.0, 0.0), ("openmpi", 9.0, 1.0), ("tutti", 10.0, 0.01), ("openmpi", 9.0, 1.5),
+                                 ("openmpi", 9.0, 2.5)):
+            self.results.add(place, name, us, {"processor_us": us / 2, "sleeps": sleeps, "yields": 0.0, "faults": 0.0})
+        row = report.rows(self.results)[-1]
+        self.assertEqual(row.peer.profile, {"processor_us": 4.5, "sleeps": 1.5, "yields": 0.0, "faults": 0.0})
+        self.assertEqual(profiles.beside(row.tutti["ordinary"], row.peer), "sleeps 0.0 / 1.5, processor 5 of 10 / 4.5 of 9 us")
+        self.assertEqual(profiles.beside(row.tutti["ordinary"], report.Figure("sockets", 5.0, 1.0)), "processor 5 of 10 us")
+        self.assertEqual(profiles.beside(report.Figure("tutti", 5.0, 1.0), row.peer), "")
+        points = report.document(self.results, [], {})["points"]
+        self.assertEqual((points[0]["profile"], points[-1]["profile"]["openmpi"]), ({}, [4.5, 1.5, 0.0, 0.0]))
+        self.assertNotIn("profile", str(report.document(self.results, [row], {})["rows"]))
+
     def test_texts(self):
         rows = report.rows(self.results)
         text = report.tables(rows)
@@ -279,11 +301,13 @@ class Command(unittest.TestCase):
                                    "--rounds", "1", "--milliseconds", "2"], capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
             told = json.loads(Path(folder, "compare.json").read_text())
-        self.assertEqual((told["format"], told["machine"], told["rounds"]), ("tutti-compare/2", machine(), 1))
+        self.assertEqual((told["format"], told["machine"], told["rounds"]), ("tutti-compare/3", machine(), 1))
         self.assertLessEqual((datetime.date.today() - datetime.date.fromisoformat(told["date"])).days, 1)
         self.assertTrue(told["command"].startswith("tools/compare-peers --libraries openmpi --ranks 2"), told["command"])
         self.assertRegex(told["versions"]["tutti"], r"^\d+\.\d+\.\d+$")
         self.assertEqual(len(told["rows"]), 4)  # two sizes and modes
+        for point in told["points"]:
+            self.assertGreater(dict(zip(told["profile"], point["profile"]["tutti"]))["processor_us"], 0)
         for row in told["rows"]:
             for memory in ("ordinary", "registered"):
                 self.assertGreater(row["tutti"][memory]["us"], 0)

@@ -93,10 +93,20 @@ class Page(SmallDocs):
         self.play("--add", SAMPLE)
         page = self.page.read_text()
         self.assertIn("| peer | below 64 KiB at most the best peer's time | 5 | 2 | 3 | 1 |", page)
-        self.assertIn("| peer-large | 0.80 | 2 over tcp | ordinary | all_reduce | 64K: 1.13 | the socket |", page)
-        self.assertIn("| peer | 1.00 | 2 over shm | ordinary | all_reduce | 64: 1.81 | no reason given |", page)
+        self.assertIn("| peer-large | 0.80 | 2 over tcp | ordinary | all_reduce | 64K: 1.13 | "
+                      "64K: yields 0.5 / 0.5, processor 57 of 57 / 50 of 50 us | the socket |", page)
+        self.assertIn("| peer | 1.00 | 2 over shm | ordinary | all_reduce | 64: 1.81 | "
+                      "64: processor 0.48 of 0.48 / 0.27 of 0.27 us | no reason given |", page)
+        self.assertIn("| line | 1.30 | 2 over shm | registered | barrier | 4.58 | processor 0.41 of 0.41 us | no reason given |", page)
         prose.write_text(prose.read_text().replace("| all_reduce | all |", "| all_reduce | 8 bytes |"))
         self.assertIn('docs/performance/prose.md: expected bytes like 8, 64K or "8 to 64K", got "8 bytes" in', self.play()[1])
+
+    def test_results_without_profiles(self):
+        for point in self.sample["points"]:
+            del point["profile"]
+        self.put({**self.sample, "format": "tutti-compare/2"})
+        self.assertEqual(self.play()[0], 0)
+        self.assertIn("| peer | 1.00 | 2 over shm | ordinary | all_reduce | 64: 1.81 |  | no reason given |", self.page.read_text())
 
     def test_a_noisy_limit_is_marked_and_does_not_count(self):
         next(one for one in self.sample["yardsticks"] if one["name"] == "sockets" and one["bytes"] == 64)["us"] = [4.0, 8.0]
@@ -172,11 +182,14 @@ class Page(SmallDocs):
 
         def without(key):
             return {name: value for name, value in self.sample.items() if name != key}
+
+        def with_profile(*figures):
+            return with_point(profile={"tutti": list(figures)})
         machine = self.sample["machine"]
         for told, words in (
                 ("{", "the text: expected JSON, got "),
-                ("[]", 'format: expected "tutti-compare/2", got nothing; measure again with this tree\'s tools/compare-peers'),
-                ({**self.sample, "format": "tutti-compare/1"}, 'format: expected "tutti-compare/2", got "tutti-compare/1"; measure'),
+                ("[]", 'format: expected "tutti-compare/3", got nothing; measure again with this tree\'s tools/compare-peers'),
+                ({**self.sample, "format": "tutti-compare/1"}, 'format: expected "tutti-compare/3", got "tutti-compare/1"; measure'),
                 (without("date"), "date: expected to be there, got nothing"),
                 ({**self.sample, "date": "25.11.2026"}, 'date: expected a date like 2026-11-25, got "25.11.2026"'),
                 (without("machine"), "machine: expected to be there, got nothing"),
@@ -193,6 +206,11 @@ class Page(SmallDocs):
                 (with_point(us={"tutti": [float("nan")]}), "points[1].us: expected lists of times above 0"),
                 (with_point(us={"tutti": [float("inf"), 1]}), "points[1].us: expected lists of times above 0"),
                 (with_point(us={"tutti": []}), "points[1].us: expected lists of times above 0"),
+                (with_profile(1, 2, 3), "points[1].profile: expected lists of 4 figures of at least 0, by contestant, got"),
+                (with_profile(1, 2, 3, -1), "points[1].profile: expected lists of 4 figures"),
+                (with_profile(1, 2, 3, True), "points[1].profile: expected lists of 4 figures"),
+                ({**self.sample, "profile": ["cycles"]},
+                 'profile: expected ["processor_us", "sleeps", "yields", "faults"], got ["cycles"]'),
                 (with_point(us={"nccl": [1, 1]}), 'points[1].us: expected contestants of tutti, openmpi, openmpi5, mpich, mpich5, '
                  'intelmpi, gloo, got "nccl"'),
                 (with_point(mode="fast"), 'points[1].mode: expected "constant" or "rewritten", got "fast"'),

@@ -8,6 +8,8 @@ The table follows the mark. A line holds for the points that all of its columns 
 import re
 from dataclasses import dataclass
 
+from report import size_text
+
 MARK = "<!-- reasons -->"
 COLUMNS = ("reason", "goals", "ranks", "over", "memory", "collectives", "bytes", "why")
 UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
@@ -68,6 +70,12 @@ def reasons_of(prose):
 
 
 def names(reasons, verdicts):
-    """The names of the first line that holds for each point, each once; "no reason given" for the others."""
-    found = [next((one.name for one in reasons if one.holds(verdict)), "no reason given") for verdict in verdicts]
-    return ", ".join(dict.fromkeys(found))
+    """The name of the first line that holds for each point, "no reason given" for the others: "slow (8, 64K), other (4M)",
+    without sizes where it is one."""
+    found = {}
+    for verdict in sorted(verdicts, key=lambda one: one.row.bytes):
+        name = next((one.name for one in reasons if one.holds(verdict)), "no reason given")
+        found.setdefault(name, {})[size_text(verdict.row.bytes)] = True
+    if len(found) <= 1:
+        return "".join(found)
+    return ", ".join(f"{name} ({', '.join(sizes)})" for name, sizes in found.items())

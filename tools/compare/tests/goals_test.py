@@ -97,8 +97,11 @@ class Goals(unittest.TestCase):
                 ("| one | line | 4 | shm | all | all | all | a |", ["no reason given"] * 3)):
             why = reasons.reasons_of(prose + lines + "\n\nmore\n")
             self.assertEqual([reasons.names(why, [one]) for one in self.verdicts()], expected)
+        why = reasons.reasons_of(prose + "| slow | all | all | all | all | all | 512 | a |\n")
+        self.assertEqual(reasons.names(why, self.verdicts()[1:]), "no reason given")
+        self.assertEqual(reasons.names(why, self.verdicts()), "slow (512), no reason given (4K)")
         self.assertEqual(reasons.reasons_of("no mark"), [])
-        self.assertEqual(reasons.names(why, self.verdicts()), "no reason given")
+        self.assertEqual(reasons.names([], self.verdicts()), "no reason given")
         for lines, words in (("| a | b |", "expected 8 cells"), ("| a | all | all | all | all | all | 4x | b |", '"4x"'),
                              ("| a | all | all | all | all | all |  | b |", "expected 8 cells")):
             with self.assertRaisesRegex(reasons.BadReason, words):

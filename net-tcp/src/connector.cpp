@@ -54,7 +54,7 @@ Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config,
       tls_(std::move(tls)),
       rank_(endpoint.rank()),
       own_(listening_at(settings_, config.address)) {
-  offer_.settings = {endpoint.nranks(),        endpoint.lanes(),      settings_.sockets, kEagerWindow,
+  offer_.settings = {endpoint.nranks(),        endpoint.lanes(),      settings_.sockets, kSmallWindow,
                      settings_.fragment_bytes, settings_.eager_bytes, tls_ != nullptr};
   offer_.host = digest(settings_.host_key);
   if (own_.size() > kMaxAddresses) {

@@ -80,7 +80,8 @@ void Link::tell_if_due(uint32_t index, uint64_t bytes) {
   Lane& lane = lanes_[index];
   const bool asked = lane.peer_waits && static_cast<int32_t>(lane.posted - lane.peer_waits_for) > 0;
   if (asked) lane.peer_waits = false;
-  if (!asked && bytes <= endpoint().settings().eager_bytes && lane.posted - lane.told < kEagerWindow / 2) return;
+  const uint64_t eager_bytes = endpoint().settings().eager_bytes;
+  if (!asked && bytes <= eager_bytes && lane.posted - lane.told < window_for(bytes, eager_bytes) / 2) return;
   if (lane.notice || has_departed_) return;
   lane.notice = true;
   connection_of(index).notify(index);

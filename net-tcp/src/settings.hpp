@@ -11,13 +11,16 @@ namespace tutti::tcp {
 
 // Messages of at most this many bytes are copied on their way out. They may be INLINE, and several share one write.
 inline constexpr uint64_t kInlineBytes = 4096;
-// How many messages of a lane may travel before the sender knows that their RECVs are posted: kEagerWindow messages of
-// at most eager_bytes, kAheadWindow messages of at most kAheadBytes, no larger ones. This bounds the memory that a
-// receiver needs for early messages.
+// How many messages of a lane may travel before the sender knows that their RECVs are posted: kSmallWindow messages of
+// at most kInlineBytes, kEagerWindow messages of at most eager_bytes, kAheadWindow messages of at most kAheadBytes, no
+// larger ones. This bounds the memory that a receiver needs for early messages. In a stream of small messages one way,
+// the announcements of their RECVs are the receiver's only writes, so they are few.
+inline constexpr uint32_t kSmallWindow = 64;
 inline constexpr uint32_t kEagerWindow = 16;
 inline constexpr uint32_t kAheadWindow = 2;
 inline constexpr uint64_t kAheadBytes = 256 << 10;
 constexpr uint32_t window_for(uint64_t bytes, uint64_t eager_bytes) {
+  if (bytes <= kInlineBytes) return kSmallWindow;
   return bytes <= eager_bytes ? kEagerWindow : bytes <= kAheadBytes ? kAheadWindow : 0;
 }
 // The most RECVs, and the most waiting SENDs, per link and lane.

@@ -307,12 +307,13 @@ TEST_F(Connect, FramesAreCheckedBeforeUse) {
     ASSERT_TRUE(drive({&a}, [&] { return a.failures.contains(1); })) << reason;
     EXPECT_NE(a.failures[1].find(reason), std::string::npos) << a.failures[1];
   }
-  for (const uint32_t bytes : {0u, 16384u, 16385u, static_cast<uint32_t>(tutti::tcp::kAheadBytes)}) {
+  const std::vector<std::pair<uint32_t, uint32_t>> windows{{0, 64},     {4096, 64}, {4097, 16},
+                                                           {16384, 16}, {16385, 2}, {262144, 2}};
+  for (const auto& [bytes, window] : windows) {
     Rank a(0);  // one message more than the window
     BarePeer peer(offer_of(a));
     ASSERT_TRUE(peer.knock(a));
     const std::string payload(bytes, 'x');
-    const uint32_t window = bytes <= 16384 ? tutti::tcp::kEagerWindow : tutti::tcp::kAheadWindow;
     for (uint32_t i = 0; i < window; ++i) {
       peer.say(Frame{FrameKind::kData, 0, 0, i, bytes});
       peer.say(payload, a);

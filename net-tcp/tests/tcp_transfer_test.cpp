@@ -151,7 +151,7 @@ TEST_P(Transfer, ReceiveDepthIsKept) {
 }
 
 TEST_P(Transfer, InlineMemoryIsFreeAtReturn) {
-  constexpr unsigned window = 16;  // messages that may run ahead of their receives
+  constexpr unsigned window = 64;  // messages that may run ahead of their receives
   std::vector<unsigned char> memory(4096), in(4096);
   for (unsigned i = 0; i < window; ++i) {
     const auto message = pattern(4096, i);

@@ -150,6 +150,12 @@ bool sends_by_reference(const Plan& plan) {
   return std::ranges::any_of(plan.links, [](const Link* link) { return link->port->all_memory != nullptr; });
 }
 
+bool only_sends(const Plan& plan) {
+  return !plan.links.empty() && std::ranges::all_of(plan.lanes, [](const std::vector<BoundStep>& lane) {
+    return std::ranges::all_of(lane, [](const BoundStep& step) { return step.in == nullptr; });
+  });
+}
+
 void place_codes(Plan& plan, uint64_t in_units, uint64_t out_units) {
   constexpr uint64_t alignment = 64;
   uint64_t end = plan.scratch.bytes;

@@ -162,6 +162,8 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
 
 // Can a link of the plan send ordinary memory by reference?
 bool sends_by_reference(const Plan& plan);
+// Does this rank send, and receive nothing?
+bool only_sends(const Plan& plan);
 // "shm+tcp": the transports of the plan's links. One that is not connected yet may come to have another.
 std::string transports_of(const Plan& plan);
 

@@ -274,7 +274,8 @@ bool Operations::launch(tutti_request& request) {
     Trace* const trace = reports_.recorder().trace();
     window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr,
                                  request.sequence);
-    if (!plan.moves) plan.moves = &trials_.of(plan.service, plan.call_bytes, sends_by_reference(plan));
+    if (!plan.moves)
+      plan.moves = &trials_.of(plan.service, {plan.call_bytes, sends_by_reference(plan), only_sends(plan)});
     window.execution.launch(plan, collective.mark, buffers.in, buffers.out, base_.fabric.ports(),
                             plan.moves->next(plan.launches++), memory_windows_, buffers.factor);
   }

@@ -246,7 +246,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   auto* factor = app.add_option("-f,--stepfactor", options.step_factor, "multiplied from size to size")->excludes(step);
   app.add_option("-n,--iters", options.iterations, "timed iterations (20)")->check(CLI::Range(1u, 1u << 30));
   app.add_option("-w,--warmup_iters", options.warm_up,
-                 "iterations before the timed ones (5); unless 0 they come after 26 in which a plan tries its ways of "
+                 "iterations before the timed ones (5); unless 0 they come after 66 in which a plan tries its ways of "
                  "moving bytes");
   app.add_option("-c,--check", options.checks, "checked runs before and after the timed ones; 0: none (1)");
   app.add_option("-o,--op", texts.op, "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");

@@ -52,7 +52,7 @@ struct Options {
   std::vector<uint64_t> sizes() const;
   // A call's first launches are not timed: those of the warm-up, and unless there is none so many as a plan needs to try
   // its ways of moving bytes.
-  uint32_t untimed() const { return warm_up ? 26 + warm_up : 0; }
+  uint32_t untimed() const { return warm_up ? 66 + warm_up : 0; }
   bool measures_latency() const { return latency || !json_path.empty(); }
 };
 

@@ -111,7 +111,8 @@ TUTTI_INLINE void fence() {
 #endif
 }
 
-// Runs a fold with the stores that the reduction asks for: loops of their own for one destination, one for all else.
+// Runs a fold with the stores that the reduction asks for: loops of their own for one destination and for ordinary
+// stores to two, one for all else.
 template <typename E, bool Specialised, typename Fold>
 TUTTI_INLINE void write(const Reduction& r, const Fold& fold) {
   using S = typename E::Stored;
@@ -130,6 +131,13 @@ TUTTI_INLINE void write(const Reduction& r, const Fold& fold) {
     return fence();
   }
   char* const d1 = r.ndsts == 2 ? static_cast<char*>(r.dsts[1]) : nullptr;
+  if (Specialised && d1 && !placement.streams[0] && !placement.streams[1])
+    return sweep<E>(
+        r.count, placement.head, [=](auto access, uint64_t i) __attribute__((always_inline)) {
+          const auto value = fold(access, i);
+          access.template store<S>(d0 + i * sizeof(S), value);
+          access.template store<S>(d1 + i * sizeof(S), value);
+        });
   const bool s0 = placement.streams[0], s1 = placement.streams[1];
   sweep<E>(
       r.count, placement.head, [=](auto access, uint64_t i) __attribute__((always_inline)) {

@@ -205,17 +205,11 @@ bool Execution::advance_lane(size_t lane, LaneRun& run) {
   const auto& steps = plan_->lanes[lane];
   for (;;) {
     admit(steps, run);
-    for (uint64_t p = run.head; p != run.tail; ++p) {
-      Active& active = run.at(p);
-      if (active.started) continue;
-      if (!may_start(*active.step, p, active.slice, run)) continue;
-      if (trace_) active.begin_ticks = ticks();
-      start(active, lane);
-      if (trace_ && active.done) record(active, lane);
-    }
+    for (uint64_t p = run.head; p != run.tail; ++p) start_if_ready(p, lane, run);
     for (uint64_t p = run.head; p != run.tail; ++p) {
       Active& active = run.at(p);
       if (!active.started || active.done) continue;
+      if (active.step->forwards && p + 1 != run.tail) start_if_ready(p + 1, lane, run);  // to take what arrives now
       move(active, p, run);
       if (trace_ && active.done) record(active, lane);
     }
@@ -272,6 +266,14 @@ bool Execution::may_start(const BoundStep& step, uint64_t position, uint64_t sli
     }
   }
   return true;
+}
+
+void Execution::start_if_ready(uint64_t position, size_t lane, LaneRun& run) {
+  Active& active = run.at(position);
+  if (active.started || !may_start(*active.step, position, active.slice, run)) return;
+  if (trace_) active.begin_ticks = ticks();
+  start(active, lane);
+  if (trace_ && active.done) record(active, lane);
 }
 
 void Execution::start(Active& active, size_t lane) {

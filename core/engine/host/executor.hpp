@@ -150,6 +150,7 @@ class Execution {
   void record(const Active& active, size_t lane);
   void admit(const std::vector<BoundStep>& steps, LaneRun& run);
   bool may_start(const BoundStep& step, uint64_t position, uint64_t slice, LaneRun& run);
+  void start_if_ready(uint64_t position, size_t lane, LaneRun& run);
   void start(Active& active, size_t lane);
   void find_bytes(Active& active) const;
   StepMemory memory_at(const Active& active, uint64_t offset) const;

@@ -52,7 +52,8 @@ class MoveTrial {
         ways_(calls.zero_copy && calls.bytes >= smallest_zero_copy ? most_ways : staged_ways),
         rounds_(calls.bytes < smallest_zero_copy ? most_rounds : least_rounds),
         margin_(!calls.only_sends ? percent : calls.bytes < throttled ? only_sends_percent : throttled_percent),
-        best_(calls.bytes >= large ? 2 : 0) {
+        first_(calls.bytes >= large ? 2 : 0),
+        best_(first_) {
     begin();
   }
 
@@ -90,7 +91,8 @@ class MoveTrial {
   // Of the time of the way in use.
   static constexpr uint64_t percent = 90, throttled_percent = 75, only_sends_percent = 25;
 
-  uint32_t way() const { return launches_ / pattern % ways_; }
+  // The way whose turn it is. Those most like the first one come first: calls may end before the others have theirs.
+  uint32_t way() const { return (launches_ / pattern + first_) % ways_; }
   static Moves moves(uint32_t way) {
     if (way >= staged_ways) return {false, (way & 1) != 0, true};
     return {(way & 1) != 0, (way & 2) != 0, false};
@@ -122,6 +124,7 @@ class MoveTrial {
   uint32_t ways_;
   uint32_t rounds_;
   uint64_t margin_;
+  uint32_t first_;                             // the way that is usually right
   uint32_t best_;                              // the way in use
   uint32_t launches_ = 0, again_ = 512;        // launches from one trial to the next
   uint64_t fastest_ = 0;                       // of the launches by the way in use that count

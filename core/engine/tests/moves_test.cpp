@@ -144,6 +144,17 @@ TEST(Moves, OfWhichTheFastestIsTaken) {
   }
 }
 
+// In a large call results pass the caches by, and the way that differs in the transport's memory alone comes first.
+TEST(Moves, MostLikeTheUsualOnesComeFirst) {
+  core::MoveTrial trial({8 << 20, true});
+  std::vector<uint32_t> ways;
+  carry_out(trial, 8 << 20, [&](uint32_t way, uint32_t) { return ways.push_back(way), way == 2 ? 10u : 20u; });
+  ASSERT_GT(ways.size(), 24u);
+  for (const uint32_t k : {0u, 1u, 4u, 5u, 8u, 9u}) EXPECT_EQ(ways[k], 2u) << k;
+  EXPECT_EQ((std::vector<uint32_t>{ways[6], ways[10], ways[14], ways[18], ways[22]}),
+            (std::vector<uint32_t>{3, 4, 5, 0, 1}));
+}
+
 TEST(Moves, OfNewPlansAndSmallCallsAreNotTried) {
   core::MoveTrial large({1 << 20, true}), staged({1 << 20, false}), small({4096, true});
   for (uint64_t k = 0; k < core::MoveTrial::most_launches(); ++k) {

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "link.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "endpoint.hpp"
+
+namespace tutti::nccl {
+namespace {
+
+Posted posted_of(const tutti_transfer& t) {
+  return {static_cast<char*>(t.data), t.bytes, t.cookie, t.mark,
+          t.region ? &sdk::from_handle<Region>(t.region) : nullptr};
+}
+bool fits(const Posted& receive, const Frame& message) {
+  return receive.bytes == message.bytes && receive.mark == message.mark;
+}
+bool is_device(const Posted& transfer) { return transfer.region && transfer.region->is_device(); }
+uint64_t frame_bytes(uint64_t eager_bytes) { return sizeof(Frame) + std::max(eager_bytes, kControlBytes); }
+
+}  // namespace
+
+Link::Link(Endpoint& endpoint, uint32_t peer, Comms comms, uint64_t eager_bytes)
+    : NetworkLink(endpoint, peer),
+      eager_bytes_(eager_bytes),
+      frames_out_(std::move(comms.send[kFrames]), frame_bytes(eager_bytes)),
+      frames_in_(std::move(comms.receive[kFrames]), frame_bytes(eager_bytes)),
+      bulk_out_(std::move(comms.send[kBulk]), endpoint.domain().settings.fragment_bytes),
+      bulk_in_(std::move(comms.receive[kBulk]), endpoint.domain().settings.fragment_bytes,
+               endpoint.domain().adapter.max_receives),
+      lanes_(endpoint.lanes()) {}
+
+// ---- What the core posts
+
+bool Link::post_send(const tutti_transfer& transfer) {
+  if (!expects_peer()) return false;
+  Lane& lane = lanes_[transfer.lane];
+  const Posted send = posted_of(transfer);
+  if (transfer.flags & TUTTI_TRANSFER_INLINE) {  // of no bytes. It completes here, so it leaves now or is refused
+    if (!lane.waiting.empty() || !lane.may_send() || !notices_.empty()) return false;
+    const Frame frame{FrameKind::kData, transfer.lane, 0, 0, send.mark, 0};
+    if (!put(frame, {}, {})) return false;
+    ++lane.sent;
+    return true;
+  }
+  if (lane.waiting.size() >= kQueueDepth) return false;
+  lane.waiting.push(send);
+  return true;
+}
+
+bool Link::post_receive(const tutti_transfer& transfer) {
+  Lane& lane = lanes_[transfer.lane];
+  if (lane.posted.size() >= kQueueDepth || (lane.arrived.empty() && !expects_peer())) return false;
+  lane.posted.push(posted_of(transfer));
+  meet(transfer.lane);
+  return true;
+}
+
+bool Link::take_control(std::string_view message) {
+  if (!is_up() || !notices_.empty() ||
+      !put({FrameKind::kControl, 0, 0, static_cast<uint32_t>(message.size()), 0, 0}, message, {}))
+    return false;
+  send();
+  return true;
+}
+
+bool Link::flush(tutti_region* region, const void* data, uint64_t bytes) {
+  Comm& comm = bulk_in_.comm();
+  Network& network = comm.network();
+  if (!comm.is_open() || bytes == 0) return true;
+  std::array<int, 1> size{};
+  if (!flush_) {
+    flush_ = network.flush(comm.get(), const_cast<void*>(data), bytes, comm.handle(sdk::from_handle<Region>(region)));
+    if (!flush_) return true;  // nothing is to be done
+  }
+  if (!network.test(flush_, size.data(), "test of an iflush")) return false;
+  flush_ = nullptr;
+  return true;
+}
+
+// ---- Sending
+
+// Runs a step on the comms. Where the plugin fails, the peer is lost; after an orderly end that is nothing unless
+// something was still expected of it.
+template <typename Step>
+void Link::attempt(Step&& step) {
+  if (!is_up() || !is_open()) return;
+  try {
+    step();
+  } catch (const sdk::Error& e) {
+    if (!has_departed_) return lose(e.what());
+    if (has_pending()) return lose(fmt::format("it has closed its endpoint while transfers with it were pending ({})", e.what()));
+    close();
+  }
+}
+
+bool Link::put(Frame frame, std::string_view payload, Ticket ticket) {
+  char* room = frames_out_.room();
+  if (!room) return false;
+  if (frame.kind != FrameKind::kControl && frame.kind != FrameKind::kBye) {
+    Lane& lane = lanes_[frame.lane];
+    frame.taken = lane.told = lane.taken;
+  }
+  std::memcpy(room, &frame, sizeof frame);
+  if (!payload.empty()) std::memcpy(room + sizeof frame, payload.data(), payload.size());
+  frames_out_.commit(sizeof frame + payload.size(), ticket);
+  return true;
+}
+
+void Link::notify(FrameKind kind, uint32_t lane, uint32_t tag) { notices_.push({kind, lane, tag}); }
+
+void Link::pump_lane(uint32_t index) {
+  Lane& lane = lanes_[index];
+  while (!lane.waiting.empty() && lane.may_send()) {
+    const Posted send = lane.waiting.front();
+    const bool eager = send.bytes <= eager_bytes_ && (send.bytes == 0 || !is_device(send));
+    const Frame frame{eager ? FrameKind::kData : FrameKind::kAnnounce, index, 0, static_cast<uint32_t>(send.bytes),
+                      send.mark, 0};
+    // The room is asked for first: a number is only given to what leaves.
+    if (!frames_out_.room()) return;
+    const Ticket ticket{index, lane.sends.begin(send.cookie)};
+    put(frame, eager ? std::string_view(send.data, send.bytes) : std::string_view(), eager ? ticket : Ticket{});
+    if (!eager) lane.announced.push({send, ticket, 0});
+    ++lane.sent;
+    lane.waiting.pop();
+  }
+}
+
+void Link::send() {
+  attempt([this] {
+    for (;;) {
+      while (!notices_.empty()) {
+        const Notice& n = notices_.front();
+        if (!put({n.kind, n.lane, 0, 0, 0, n.tag}, {}, {})) break;
+        notices_.pop();
+      }
+      if (notices_.empty())
+        for (uint32_t i = 0; i < lanes_.size(); ++i) pump_lane(i);
+      const auto left = frames_out_.advance();
+      if (!left) break;
+      send_over(*left);
+    }
+    while (const auto left = bulk_out_.advance()) send_over(left->ticket);
+  });
+}
+
+void Link::send_over(Ticket ticket) {
+  if (ticket.lane == UINT32_MAX) return;
+  lanes_[ticket.lane].sends.end(
+      ticket.index, TUTTI_OK, 0, 0,
+      [this](uint64_t cookie, tutti_status status, uint64_t bytes, uint32_t mark) { complete(cookie, status, bytes, mark); });
+}
+
+// ---- Receiving
+
+void Link::advance() {
+  attempt([this] {
+    while (const auto bytes = frames_in_.receive()) {
+      on_frame(*bytes);
+      if (!is_open()) return;
+      frames_in_.release();
+    }
+    bulk_in_.begin([this](const Bulk& bulk) { notify(FrameKind::kClear, bulk.ticket.lane, static_cast<uint32_t>(bulk.tag)); });
+    for (auto over = bulk_in_.advance(); !over.empty(); over = bulk_in_.advance())
+      for (const Bulk& bulk : over) receive_over(bulk, TUTTI_OK, bulk.transfer.bytes, bulk.transfer.mark);
+  });
+  send();
+}
+
+void Link::on_frame(std::string_view bytes) {
+  Frame frame;
+  std::memcpy(&frame, bytes.data(), sizeof frame);
+  const std::string_view payload = bytes.substr(sizeof frame);
+  const auto wrong = [&](const char* why) {
+    lose(fmt::format("a frame of {} bytes (kind {:08x}, lane {}): {} (protocol error)", bytes.size(),
+                     static_cast<uint32_t>(frame.kind), frame.lane, why));
+  };
+  const bool has_payload = frame.kind == FrameKind::kData || frame.kind == FrameKind::kControl;
+  if (payload.size() != (has_payload ? frame.bytes : 0)) return wrong("it has another size than it says");
+  if (frame.kind == FrameKind::kBye) return on_departure();
+  if (has_departed_) return wrong("it came after the end");
+  if (frame.kind == FrameKind::kControl) {
+    std::unique_ptr<char[]> copy(new char[std::max<size_t>(payload.size(), 1)]);
+    payload.copy(copy.get(), payload.size());
+    return endpoint().completions().control(peer(), std::move(copy), payload.size());
+  }
+  if (frame.lane >= lanes_.size()) return wrong("there is no such lane");
+  Lane& lane = lanes_[frame.lane];
+  if (frame.taken - lane.taken_by_peer > lane.sent - lane.taken_by_peer) return wrong("its count of taken messages is wrong");
+  lane.taken_by_peer = frame.taken;
+  switch (frame.kind) {
+    case FrameKind::kTaken:
+      return;
+    case FrameKind::kClear:
+    case FrameKind::kRefuse:
+      if (lane.announced.empty()) return wrong("no message was announced");
+      return on_answer(frame);
+    case FrameKind::kData:
+    case FrameKind::kAnnounce: {
+      if (lane.arrived.size() >= kWindow) return wrong("the lane's window is full");
+      const bool eager = frame.kind == FrameKind::kData;
+      if (frame.bytes > (eager ? eager_bytes_ : endpoint().domain().settings.fragment_bytes)) return wrong("it is too long");
+      Lane::Arrived message{frame, nullptr};
+      if (eager && frame.bytes) {
+        message.data.reset(new char[frame.bytes]);
+        payload.copy(message.data.get(), payload.size());
+      }
+      lane.arrived.push(std::move(message));
+      return meet(frame.lane);
+    }
+    default:
+      return wrong("its kind is unknown");
+  }
+}
+
+void Link::on_answer(const Frame& frame) {
+  Bulk bulk = lanes_[frame.lane].announced.pop();
+  if (frame.kind == FrameKind::kRefuse) return send_over(bulk.ticket);
+  bulk.tag = static_cast<int>(frame.tag);
+  bulk_out_.push(bulk);
+}
+
+// Messages meet RECVs in order.
+void Link::meet(uint32_t index) {
+  Lane& lane = lanes_[index];
+  while (!lane.arrived.empty() && !lane.posted.empty()) {
+    const Lane::Arrived message = lane.arrived.pop();
+    const Posted receive = lane.posted.pop();
+    const Frame& frame = message.frame;
+    const Bulk bulk{receive, {index, lane.receives.begin(receive.cookie)}, 0};
+    ++lane.taken;
+    const bool same = fits(receive, frame), eager = frame.kind == FrameKind::kData;
+    if (same && !eager) {
+      bulk_in_.push(bulk);
+      continue;
+    }
+    if (!same) endpoint().log_mismatch(peer(), index, frame.bytes, frame.mark, receive.bytes, receive.mark);
+    if (!same && !eager) notify(FrameKind::kRefuse, index);
+    if (same && frame.bytes) std::memcpy(receive.data, message.data.get(), frame.bytes);
+    receive_over(bulk, same ? TUTTI_OK : TUTTI_MISMATCH, frame.bytes, frame.mark);
+  }
+  if (lane.taken - lane.told >= kWindow / 2 && !has_departed_) {
+    lane.told = lane.taken;
+    notify(FrameKind::kTaken, index);
+  }
+}
+
+void Link::receive_over(const Bulk& bulk, tutti_status status, uint64_t bytes, uint32_t mark) {
+  lanes_[bulk.ticket.lane].receives.end(
+      bulk.ticket.index, status, bytes, mark,
+      [this](uint64_t cookie, tutti_status s, uint64_t n, uint32_t m) { complete(cookie, s, n, m); });
+}
+
+// ---- The end
+
+// What can never end any more: messages that the peer will not take or send. Requests that have begun end by themselves.
+bool Link::has_pending() const {
+  return std::ranges::any_of(lanes_, [](const Lane& lane) {
+    return !lane.waiting.empty() || !lane.announced.empty() || !lane.posted.empty() || !lane.sends.empty() ||
+           !lane.receives.empty();
+  });
+}
+
+// Something is still to come from the peer or to go there. If the peer has closed its endpoint, it is lost.
+bool Link::expects_peer() {
+  if (has_departed_) lose("it has closed its endpoint while transfers with it were pending");
+  return is_up();
+}
+
+void Link::on_departure() {
+  has_departed_ = true;
+  frames_in_.stop();
+  notices_.clear();
+  const bool hopeless = std::ranges::any_of(lanes_, [](const Lane& lane) {
+    return !lane.waiting.empty() || !lane.announced.empty() || !lane.posted.empty();
+  });
+  if (hopeless) expects_peer();
+}
+
+void Link::close() {
+  frames_out_.comm().close();
+  frames_in_.comm().close();
+  bulk_out_.comm().close();
+  bulk_in_.comm().close();
+}
+
+void Link::drop_transfers(tutti_status status) {
+  close();  // from here on nothing accesses the transfers' memory
+  const auto over = [this](uint64_t cookie, tutti_status s, uint64_t bytes, uint32_t mark) { complete(cookie, s, bytes, mark); };
+  for (Lane& lane : lanes_) {
+    lane.sends.end_all(status, over);
+    lane.receives.end_all(status, over);
+    while (!lane.waiting.empty()) complete(lane.waiting.pop().cookie, status, 0);
+    while (!lane.posted.empty()) complete(lane.posted.pop().cookie, status, 0);
+    lane.announced.clear();
+    lane.arrived.clear();
+  }
+}
+
+bool Link::leave() {
+  send();
+  if (!is_up() || !is_open()) return true;
+  attempt([this] {
+    while (frames_out_.room() && byes_ < FrameReceiver::kRooms && notices_.empty()) {
+      put({FrameKind::kBye, 0, 0, 0, 0, 0}, {}, {});
+      ++byes_;
+    }
+    while (frames_out_.advance()) continue;
+  });
+  return !is_open() || (byes_ == FrameReceiver::kRooms && frames_out_.is_idle());
+}
+
+}  // namespace tutti::nccl

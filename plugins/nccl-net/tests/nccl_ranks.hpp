@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks over a network plugin of NCCL, which a test chooses by setting().
+#pragma once
+
+#include <cstdlib>
+#include <tutti/sdk/transport_ranks.hpp>
+
+extern "C" const tutti_plugin_entry_table tutti_plugin_entry_nccl_net;
+
+namespace tutti_test {
+
+inline const tutti_plugin_entry_table& plugin_under_test() { return tutti_plugin_entry_nccl_net; }
+
+// Before the first use of table() in a test.
+inline void use_network(const std::string& file, const std::map<std::string, std::string>& more = {}) {
+  host().settings = more;
+  host().settings["TUTTI_NCCL_NET"] = file;
+}
+
+inline bool says(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+// The plugin that breaks the rule `fault`: tests/faulty_network.cpp asks whenever a rule is at stake.
+inline void use_fault(const std::string& fault) {
+  setenv("FAULTY_NETWORK", fault.c_str(), 1);
+  use_network(FAULTY);
+}
+
+}  // namespace tutti_test

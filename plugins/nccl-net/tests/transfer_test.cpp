@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages between two ranks over plugins of both ends of the range of versions.
+#include "nccl_ranks.hpp"
+
+namespace tutti_test {
+namespace {
+
+struct Way {
+  const char* file;
+  const char* eager;
+};
+
+class NcclTransfer : public testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    use_network(GetParam().file, {{"TUTTI_NCCL_NET_EAGER_BYTES", GetParam().eager}});
+    a = std::make_unique<Rank>(0);
+    b = std::make_unique<Rank>(1);
+    ASSERT_EQ(a->open_status, TUTTI_OK) << Host::error;
+    ASSERT_NO_FATAL_FAILURE(join(*a, *b));
+  }
+  bool both(const std::function<bool()>& until) { return drive({a.get(), b.get()}, until); }
+  std::unique_ptr<Rank> a, b;
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, NcclTransfer,
+                         testing::Values(Way{SAMPLE_8, "8192"}, Way{SAMPLE_8, "0"}, Way{SAMPLE_11, "8192"}),
+                         [](const auto& p) { return "way" + std::to_string(p.index); });
+
+TEST_P(NcclTransfer, SizesAroundEveryLimitOnEveryLaneBothWays) {
+  const uint64_t fragment = caps().fragment_bytes;
+  for (uint32_t lane = 0; lane < 4; ++lane)
+    for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{8191}, uint64_t{8192}, uint64_t{8193}, fragment}) {
+      ASSERT_NO_FATAL_FAILURE(move(*a, *b, lane, bytes));
+      ASSERT_NO_FATAL_FAILURE(move(*b, *a, lane, bytes));
+    }
+  ASSERT_NO_FATAL_FAILURE(move(*a, *b, 0, 0, TUTTI_TRANSFER_INLINE));
+  EXPECT_EQ(a->send(1, 0, "", fragment + 1, 1), TUTTI_INVALID_ARGUMENT);
+}
+
+TEST_P(NcclTransfer, RegisteredMemoryIsSentAndReceivedWhereItLies) {
+  const uint64_t bytes = caps().fragment_bytes;
+  auto out = pattern(bytes, 3);
+  std::vector<unsigned char> in(bytes + 1, 0xaa);
+  tutti_region* from = a->register_memory(out.data(), bytes);
+  tutti_region* to = b->register_memory(in.data(), bytes);
+  ASSERT_TRUE(from && to) << a->error << b->error;
+  for (uint64_t k = 0; k < 3; ++k) {
+    std::fill(in.begin(), in.end(), 0xaa);
+    ASSERT_EQ(b->transfer_region(TUTTI_TRANSFER_RECV, 0, 2, in.data(), bytes, 10 + k, to), TUTTI_OK);
+    ASSERT_EQ(a->transfer_region(TUTTI_TRANSFER_SEND, 1, 2, out.data(), bytes, 20 + k, from), TUTTI_OK);
+    ASSERT_TRUE(both([&] { return a->has(20 + k) && b->has(10 + k); }));
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin()));
+    EXPECT_EQ(in[bytes], 0xaa);
+  }
+  EXPECT_EQ(a->transfer_region(TUTTI_TRANSFER_SEND, 1, 2, out.data() + 1, bytes, 30, from), TUTTI_INVALID_ARGUMENT);
+  a->deregister(from);
+  b->deregister(to);
+}
+
+TEST_P(NcclTransfer, ManyMessagesKeepTheOrderOfTheirLane) {
+  constexpr uint32_t kMessages = 200, kLanes = 4, kAhead = 8;
+  const auto size = [](uint32_t i, uint32_t lane) -> uint64_t {
+    const uint64_t sizes[] = {8, 0, 3000, 17, 16384, 5000, 40000, 1, 100000, 4096};
+    return sizes[(i * 7 + lane * 3) % 10];
+  };
+  const auto source = pattern(100000 + kMessages * kLanes, 5);
+  const auto name = [](uint32_t i, uint32_t lane) { return uint64_t{i} * kLanes + lane; };
+  std::vector<uint32_t> sent(kLanes), posted(kLanes), checked(kLanes);
+  std::vector<std::vector<std::vector<unsigned char>>> in(kLanes, std::vector<std::vector<unsigned char>>(kAhead));
+  ASSERT_TRUE(both([&] {
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      for (; sent[lane] < kMessages; ++sent[lane])
+        if (a->send(1, lane, source.data() + name(sent[lane], lane), size(sent[lane], lane), name(sent[lane], lane)))
+          break;
+      for (; posted[lane] < kMessages && posted[lane] < checked[lane] + kAhead; ++posted[lane]) {
+        auto& memory = in[lane][posted[lane] % kAhead];
+        memory.assign(size(posted[lane], lane), 0);
+        if (b->receive(0, lane, memory.data(), memory.size(), name(posted[lane], lane))) break;
+      }
+      for (; checked[lane] < posted[lane] && b->has(name(checked[lane], lane)); ++checked[lane]) {
+        const auto& memory = in[lane][checked[lane] % kAhead];
+        EXPECT_TRUE(std::equal(memory.begin(), memory.end(),
+                               source.begin() + static_cast<long>(name(checked[lane], lane))))
+            << "message " << checked[lane] << " of lane " << lane;
+      }
+    }
+    return std::accumulate(checked.begin(), checked.end(), 0u) == kMessages * kLanes;
+  }));
+  ASSERT_TRUE(both([&] { return a->ended.size() == kMessages * kLanes; }));
+  for (Rank* rank : {a.get(), b.get()})  // each lane's completions come in the order of posting
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      uint64_t next = lane;
+      for (const uint64_t cookie : rank->order)
+        if (cookie % kLanes == lane) {
+          EXPECT_EQ(cookie, next);
+          next += kLanes;
+        }
+    }
+}
+
+TEST_P(NcclTransfer, ALaneWithoutReceivesHoldsNobodyUp) {
+  const auto out = pattern(caps().fragment_bytes, 3);
+  std::vector<unsigned char> in(out.size());
+  uint64_t stuck = 1000;
+  while (a->send(1, 0, out.data(), stuck % 20 == 19 ? out.size() : 100, stuck) == TUTTI_OK) ++stuck;
+  EXPECT_GE(stuck, 1016u);
+  for (uint64_t i = 0; i < 40; ++i) {
+    const uint32_t lane = 1 + i % 3;
+    const uint64_t bytes = i % 2 ? out.size() : 64;
+    ASSERT_EQ(b->receive(0, lane, in.data(), bytes, 2 * i), TUTTI_OK);
+    ASSERT_EQ(a->send(1, lane, out.data(), bytes, 2 * i + 1), TUTTI_OK);
+    ASSERT_TRUE(both([&] { return b->has(2 * i) && a->has(2 * i + 1); })) << "lane " << lane << " is held up";
+  }
+}
+
+TEST_P(NcclTransfer, AMessageOfAnotherSizeOrMarkEndsItsReceive) {
+  const auto out = pattern(200'000, 3);
+  std::vector<unsigned char> in(200'000);
+  uint64_t cookie = 0;
+  for (const uint64_t bytes : {uint64_t{8}, uint64_t{150'000}})
+    for (const bool other_mark : {false, true}) {
+      const uint64_t received = ++cookie, sent = ++cookie;
+      ASSERT_EQ(b->transfer_region(TUTTI_TRANSFER_RECV, 0, 1, in.data(), bytes, received, nullptr, 7), TUTTI_OK);
+      ASSERT_EQ(a->transfer_region(TUTTI_TRANSFER_SEND, 1, 1, const_cast<unsigned char*>(out.data()),
+                                   other_mark ? bytes : bytes + 9, sent, nullptr, other_mark ? 8 : 7),
+                TUTTI_OK);
+      ASSERT_TRUE(both([&] { return b->has(received, TUTTI_MISMATCH) && a->has(sent); })) << bytes;
+      EXPECT_EQ(b->ended[received].mark, other_mark ? 8u : 7u);
+      EXPECT_EQ(b->ended[received].bytes, other_mark ? bytes : bytes + 9);
+      ASSERT_NO_FATAL_FAILURE(move(*a, *b, 1, bytes));  // the lane goes on
+    }
+}
+
+TEST_P(NcclTransfer, ControlMessagesNeedNoReceiveAndKeepTheirOrder) {
+  std::vector<std::string> sent;
+  for (size_t k = 0; k < 100; ++k) {
+    sent.push_back(std::string(k % 2 ? caps().control_bytes : 0, static_cast<char>(k)));
+    ASSERT_TRUE(both([&] { return table().send_control(a->link(1), sent[k].data(), sent[k].size()) == 0; }));
+  }
+  ASSERT_TRUE(both([&] { return b->controls.size() == sent.size(); }));
+  EXPECT_EQ(b->controls, sent);
+}
+
+TEST_P(NcclTransfer, WhatWasSentBeforeTheEndStillArrives) {
+  const bool eager = GetParam().eager != std::string("0");  // the sender does not wait for a RECV of a short message
+  uint64_t got = 0;
+  std::vector<unsigned char> in(100'000);
+  const auto out = pattern(in.size(), 9);
+  const uint64_t word = 42;
+  ASSERT_EQ(a->receive(1, 1, in.data(), in.size(), 3), TUTTI_OK);
+  if (!eager) {
+    ASSERT_EQ(a->receive(1, 0, &got, 8, 4), TUTTI_OK);
+  }
+  ASSERT_EQ(b->send(0, 0, &word, 8, 1), TUTTI_OK);
+  ASSERT_EQ(b->send(0, 1, out.data(), out.size(), 2), TUTTI_OK);
+  ASSERT_TRUE(both([&] { return b->has(1) && b->has(2); }));
+  b->close();
+  if (eager) {
+    ASSERT_EQ(a->receive(1, 0, &got, 8, 4), TUTTI_OK);
+  }
+  ASSERT_TRUE(drive({a.get()}, [&] { return a->has(3) && a->has(4); }));
+  EXPECT_EQ(got, 42u);
+  EXPECT_TRUE(std::equal(in.begin(), in.end(), out.begin()));
+  EXPECT_TRUE(a->failures.empty()) << "nothing is expected of it";
+  // Something is, now: no room until the record, and the record's status after it.
+  ASSERT_TRUE(drive({a.get()}, [&] { return a->receive(1, 0, &got, 8, 5) == TUTTI_PEER_FAILED; }));
+  EXPECT_TRUE(says(a->failures[1], "closed its endpoint")) << a->failures[1];
+}
+
+}  // namespace
+}  // namespace tutti_test

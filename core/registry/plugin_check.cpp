@@ -37,6 +37,16 @@ const char* missing(Functions functions) {
   return nullptr;
 }
 
+// A transport that hosts others is called by its own name and theirs, "nccl:ofi".
+template <typename Table>
+bool table_well_named(const Table* table) {
+  if (!std::is_same_v<Table, tutti_transport> || !table->name) return well_named(table->name);
+  const std::string name(table->name, strnlen(table->name, longest_name + 1));
+  const size_t colon = name.find(':');
+  if (colon == name.npos || name.size() > longest_name) return well_named(name.c_str());
+  return well_named(name.substr(0, colon).c_str()) && well_named(name.substr(colon + 1).c_str());
+}
+
 // A table's stamp, its name where it has one, and its mandatory functions. `first_missing` looks only at what the stamp
 // covers.
 template <typename Table, typename Missing>
@@ -44,7 +54,7 @@ std::string check_table(const Table* table, const char* word, const char* id, ui
   if (auto reason = check_stamp(table, id, stamp); !reason.empty()) return reason;
   std::string subject = word;
   if constexpr (requires { table->name; }) {
-    if (!well_named(table->name)) return fmt::format("the name of a {} must be {}", word, naming);
+    if (!table_well_named(table)) return fmt::format("the name of a {} must be {}", word, naming);
     subject += fmt::format(" {}", table->name);
   }
   const char* name = first_missing();

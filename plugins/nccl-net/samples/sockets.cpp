@@ -140,8 +140,11 @@ Result connect(void* handle, void** comm) {
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = state.address;
     to.sin_port = state.port;
-    if (state.fd < 0 || (::connect(state.fd, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS))
+    if (state.fd < 0) return Result::kSystemError;
+    if (::connect(state.fd, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS) {
+      ::close(state.fd);
       return Result::kSystemError;
+    }
     state.stage = kConnecting;
   }
   if (state.stage == kConnecting) {
@@ -149,14 +152,20 @@ Result connect(void* handle, void** comm) {
     int error = 0;
     socklen_t size = sizeof error;
     if (::poll(&ready, 1, 0) == 1) {
-      if (::getsockopt(state.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error) return Result::kSystemError;
+      if (::getsockopt(state.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error) {
+        ::close(state.fd);
+        return Result::kSystemError;
+      }
       state.stage = kConnected;
     }
   }
   if (state.stage == kConnected) {
     const ssize_t n = ::send(state.fd, reinterpret_cast<const char*>(state.token) + state.sent,
                              sizeof state.token - static_cast<size_t>(state.sent), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno != EAGAIN) return Result::kSystemError;
+    if (n < 0 && errno != EAGAIN) {
+      ::close(state.fd);
+      return Result::kSystemError;
+    }
     state.sent += static_cast<int32_t>(std::max<ssize_t>(n, 0));
     if (state.sent == sizeof state.token) *comm = new_comm(state.fd, true);
   }

@@ -126,6 +126,7 @@ struct Posted {
 struct Bulk {
   Posted transfer;
   Ticket ticket;
+  uint32_t number = 0;  // of its lane's messages
   int tag = 0;
 };
 

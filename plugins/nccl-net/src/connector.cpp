@@ -70,6 +70,7 @@ void Connector::advance() {
 
 void Connector::make_comms(Attempt& attempt) {
   Registrations& registrations = endpoint_.domain().registrations;
+  attempt.is_connecting = true;
   for (size_t i = 0; i < kComms; ++i) {
     Comms& comms = attempt.comms;
     if (!comms.send[i].is_open()) {
@@ -105,11 +106,27 @@ void Connector::finish(uint32_t peer) {
   if (!attempt.link || !attempt.peer_is_ready) return;
   exchange_.linked(peer);
   endpoint_.establish(peer, std::move(attempt.link));
+  attempt.is_connecting = false;
   drop(peer);
+}
+
+// A connect that is under way cannot be taken back: NCCL's interface has no function for it. A few more calls usually
+// end it, with a comm to close or an error.
+void Connector::end_connects(Attempt& attempt) {
+  constexpr int most = 8;
+  for (size_t i = 0; i < kComms && attempt.is_connecting; ++i)
+    for (int k = 0; k < most && !attempt.link && !attempt.comms.send[i].is_open(); ++k) try {
+        char* handle = attempt.card->handles[i].data();
+        if (void* comm = network_.connect(endpoint_.context(), endpoint_.domain().device, traffic_class_, handle))
+          attempt.comms.send[i] = Comm(network_, endpoint_.domain().registrations, comm, true);
+      } catch (const sdk::Error&) {
+        break;
+      }
 }
 
 void Connector::drop(uint32_t peer) {
   if (!attempts_[peer]) return;
+  end_connects(*attempts_[peer]);
   for (const Network::Listener& listener : attempts_[peer]->listeners)
     if (listener.listener) network_.close_listen(listener.listener);
   attempts_[peer].reset();

@@ -37,12 +37,14 @@ class Connector {
     std::optional<Card> card;  // the peer's
     Comms comms;
     std::unique_ptr<Link> link;  // this end is ready
+    bool is_connecting = false;  // connect was called, and a handle may hold what it began
     bool peer_is_ready = false;
     std::chrono::steady_clock::time_point deadline;
   };
   Card make_card(uint32_t peer);
   void on_card(uint32_t peer, const Card& card);
   void step(uint32_t peer);
+  void end_connects(Attempt& attempt);
   void drop(uint32_t peer);
   void make_comms(Attempt& attempt);
   void finish(uint32_t peer);

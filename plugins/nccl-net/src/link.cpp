@@ -17,6 +17,9 @@ bool fits(const Posted& receive, const Frame& message) {
   return receive.bytes == message.bytes && receive.mark == message.mark;
 }
 bool is_device(const Posted& transfer) { return transfer.region && transfer.region->is_device(); }
+// After a failure to send, a peer that is gone is heard of by a failure to receive or a farewell. If it is not, this
+// rank's side is at fault.
+constexpr auto kSilence = std::chrono::seconds(1);
 uint64_t frame_bytes(uint64_t eager_bytes) { return sizeof(Frame) + std::max(eager_bytes, kControlBytes); }
 
 }  // namespace
@@ -81,17 +84,18 @@ bool Link::flush(tutti_region* region, const void* data, uint64_t bytes) {
 
 // ---- Sending
 
-// Runs a step on the comms. Where the plugin fails, the peer is lost; after an orderly end that is nothing unless
-// something was still expected of it.
+// Runs a step on the sending comms. Where the plugin fails nothing leaves any more; what the peer sent before may still
+// arrive, so settle() judges.
 template <typename Step>
-void Link::attempt(Step&& step) {
-  if (!is_up() || !is_open()) return;
+void Link::attempt_send(Step&& step) {
+  if (!is_up() || !frames_out_.comm().is_open()) return;
   try {
     step();
   } catch (const sdk::Error& e) {
-    if (!has_departed_) return lose(e.what());
-    if (has_pending()) return lose(fmt::format("it has closed its endpoint while transfers with it were pending ({})", e.what()));
-    close();
+    send_failure_ = e.what();
+    send_failed_at_ = std::chrono::steady_clock::now();
+    frames_out_.comm().close();
+    bulk_out_.comm().close();
   }
 }
 
@@ -108,7 +112,9 @@ bool Link::put(Frame frame, std::string_view payload, Ticket ticket) {
   return true;
 }
 
-void Link::notify(FrameKind kind, uint32_t lane, uint32_t tag) { notices_.push({kind, lane, tag}); }
+void Link::notify(FrameKind kind, uint32_t lane, uint32_t number, uint32_t tag) {
+  notices_.push({kind, lane, number, tag});
+}
 
 void Link::pump_lane(uint32_t index) {
   Lane& lane = lanes_[index];
@@ -121,18 +127,18 @@ void Link::pump_lane(uint32_t index) {
     if (!frames_out_.room()) return;
     const Ticket ticket{index, lane.sends.begin(send.cookie)};
     put(frame, eager ? std::string_view(send.data, send.bytes) : std::string_view(), eager ? ticket : Ticket{});
-    if (!eager) lane.announced.push({send, ticket, 0});
+    if (!eager) lane.announced.push_back({send, ticket, lane.sent, 0});
     ++lane.sent;
     lane.waiting.pop();
   }
 }
 
 void Link::send() {
-  attempt([this] {
+  attempt_send([this] {
     for (;;) {
       while (!notices_.empty()) {
         const Notice& n = notices_.front();
-        if (!put({n.kind, n.lane, 0, 0, 0, n.tag}, {}, {})) break;
+        if (!put({n.kind, n.lane, 0, 0, n.number, n.tag}, {}, {})) break;
         notices_.pop();
       }
       if (notices_.empty())
@@ -155,17 +161,32 @@ void Link::send_over(Ticket ticket) {
 // ---- Receiving
 
 void Link::advance() {
-  attempt([this] {
-    while (const auto bytes = frames_in_.receive()) {
-      on_frame(*bytes);
-      if (!is_open()) return;
-      frames_in_.release();
-    }
-    bulk_in_.begin([this](const Bulk& bulk) { notify(FrameKind::kClear, bulk.ticket.lane, static_cast<uint32_t>(bulk.tag)); });
-    for (auto over = bulk_in_.advance(); !over.empty(); over = bulk_in_.advance())
-      for (const Bulk& bulk : over) receive_over(bulk, TUTTI_OK, bulk.transfer.bytes, bulk.transfer.mark);
-  });
+  if (!is_up()) return;
+  try {
+    receive();
+  } catch (const sdk::Error& e) {
+    if (!has_departed_) return lose(send_failure_.empty() ? e.what() : send_failure_);
+    // It has closed its comms. What has not come will not come.
+    frames_in_.comm().close();
+    bulk_in_.comm().close();
+  }
   send();
+  settle();
+}
+
+void Link::receive() {
+  while (frames_in_.comm().is_open()) {
+    const auto bytes = frames_in_.receive();
+    if (!bytes) break;
+    on_frame(*bytes);
+    if (!is_up()) return;
+    frames_in_.release();
+  }
+  if (!bulk_in_.comm().is_open()) return;
+  bulk_in_.begin(
+      [this](const Bulk& b) { notify(FrameKind::kClear, b.ticket.lane, b.number, static_cast<uint32_t>(b.tag)); });
+  for (auto over = bulk_in_.advance(); !over.empty(); over = bulk_in_.advance())
+    for (const Bulk& bulk : over) receive_over(bulk, TUTTI_OK, bulk.transfer.bytes, bulk.transfer.mark);
 }
 
 void Link::on_frame(std::string_view bytes) {
@@ -194,8 +215,7 @@ void Link::on_frame(std::string_view bytes) {
       return;
     case FrameKind::kClear:
     case FrameKind::kRefuse:
-      if (lane.announced.empty()) return wrong("no message was announced");
-      return on_answer(frame);
+      return on_answer(frame) ? void() : wrong("no such message was announced");
     case FrameKind::kData:
     case FrameKind::kAnnounce: {
       if (lane.arrived.size() >= kWindow) return wrong("the lane's window is full");
@@ -214,11 +234,19 @@ void Link::on_frame(std::string_view bytes) {
   }
 }
 
-void Link::on_answer(const Frame& frame) {
-  Bulk bulk = lanes_[frame.lane].announced.pop();
-  if (frame.kind == FrameKind::kRefuse) return send_over(bulk.ticket);
+// `mark` has the message's number. A message may be refused before the one ahead of it is asked for.
+bool Link::on_answer(const Frame& frame) {
+  std::deque<Bulk>& announced = lanes_[frame.lane].announced;
+  const auto at = std::ranges::find(announced, frame.mark, &Bulk::number);
+  if (at == announced.end()) return false;
+  Bulk bulk = *at;
+  announced.erase(at);
   bulk.tag = static_cast<int>(frame.tag);
-  bulk_out_.push(bulk);
+  if (frame.kind == FrameKind::kRefuse)
+    send_over(bulk.ticket);
+  else
+    bulk_out_.push(bulk);
+  return true;
 }
 
 // Messages meet RECVs in order.
@@ -228,15 +256,14 @@ void Link::meet(uint32_t index) {
     const Lane::Arrived message = lane.arrived.pop();
     const Posted receive = lane.posted.pop();
     const Frame& frame = message.frame;
-    const Bulk bulk{receive, {index, lane.receives.begin(receive.cookie)}, 0};
-    ++lane.taken;
+    const Bulk bulk{receive, {index, lane.receives.begin(receive.cookie)}, lane.taken++, 0};
     const bool same = fits(receive, frame), eager = frame.kind == FrameKind::kData;
     if (same && !eager) {
       bulk_in_.push(bulk);
       continue;
     }
     if (!same) endpoint().log_mismatch(peer(), index, frame.bytes, frame.mark, receive.bytes, receive.mark);
-    if (!same && !eager) notify(FrameKind::kRefuse, index);
+    if (!same && !eager) notify(FrameKind::kRefuse, index, bulk.number);
     if (same && frame.bytes) std::memcpy(receive.data, message.data.get(), frame.bytes);
     receive_over(bulk, same ? TUTTI_OK : TUTTI_MISMATCH, frame.bytes, frame.mark);
   }
@@ -254,28 +281,33 @@ void Link::receive_over(const Bulk& bulk, tutti_status status, uint64_t bytes, u
 
 // ---- The end
 
-// What can never end any more: messages that the peer will not take or send. Requests that have begun end by themselves.
-bool Link::has_pending() const {
-  return std::ranges::any_of(lanes_, [](const Lane& lane) {
-    return !lane.waiting.empty() || !lane.announced.empty() || !lane.posted.empty() || !lane.sends.empty() ||
-           !lane.receives.empty();
-  });
-}
-
-// Something is still to come from the peer or to go there. If the peer has closed its endpoint, it is lost.
+// Something is still to come from the peer or to go there. If the peer has closed its endpoint, it is lost, once what it
+// sent before has come.
 bool Link::expects_peer() {
-  if (has_departed_) lose("it has closed its endpoint while transfers with it were pending");
-  return is_up();
+  if (has_departed_) is_missed_ = true;
+  return is_up() && !has_departed_;
 }
 
 void Link::on_departure() {
   has_departed_ = true;
   frames_in_.stop();
   notices_.clear();
-  const bool hopeless = std::ranges::any_of(lanes_, [](const Lane& lane) {
-    return !lane.waiting.empty() || !lane.announced.empty() || !lane.posted.empty();
-  });
-  if (hopeless) expects_peer();
+}
+
+// Does the peer's departure, or a failure to send, mean its loss?
+void Link::settle() {
+  if (!is_up()) return;
+  if (has_departed_) {
+    const bool arrives = bulk_in_.comm().is_open() && !bulk_in_.is_idle();
+    const bool waits = std::ranges::any_of(lanes_, [this](const Lane& lane) {
+      const bool never_leaves = send_failure_.empty() ? false : !lane.sends.empty();
+      const bool never_comes = bulk_in_.comm().is_open() ? false : !lane.receives.empty();
+      return never_leaves || never_comes || !lane.waiting.empty() || !lane.announced.empty() || !lane.posted.empty();
+    });
+    if ((waits || is_missed_) && !arrives) lose("it has closed its endpoint while transfers with it were pending");
+  } else if (!send_failure_.empty() && std::chrono::steady_clock::now() - send_failed_at_ > kSilence) {
+    lose(send_failure_);  // the comms from it have not failed
+  }
 }
 
 void Link::close() {
@@ -300,15 +332,14 @@ void Link::drop_transfers(tutti_status status) {
 
 bool Link::leave() {
   send();
-  if (!is_up() || !is_open()) return true;
-  attempt([this] {
+  attempt_send([this] {
     while (frames_out_.room() && byes_ < FrameReceiver::kRooms && notices_.empty()) {
       put({FrameKind::kBye, 0, 0, 0, 0, 0}, {}, {});
       ++byes_;
     }
     while (frames_out_.advance()) continue;
   });
-  return !is_open() || (byes_ == FrameReceiver::kRooms && frames_out_.is_idle());
+  return !is_up() || !frames_out_.comm().is_open() || (byes_ == FrameReceiver::kRooms && frames_out_.is_idle());
 }
 
 }  // namespace tutti::nccl

@@ -8,7 +8,10 @@
 
 #include <tutti/plugin/transport.h>
 
+#include <chrono>
+#include <deque>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <tutti/sdk/network.hpp>
 #include <vector>
@@ -22,9 +25,9 @@ namespace tutti::nccl {
 class Endpoint;
 
 struct Lane {
-  sdk::Ring<Posted> waiting;  // SENDs that have not left, for lack of window or room
-  sdk::Ring<Bulk> announced;  // SENDs that the peer has not asked for yet
-  InOrder sends;              // all that have begun to leave
+  sdk::Ring<Posted> waiting;   // SENDs that have not left, for lack of window or room
+  std::deque<Bulk> announced;  // SENDs that the peer has not asked for yet
+  InOrder sends;               // all that have begun to leave
   uint32_t sent = 0;
   uint32_t taken_by_peer = 0;
 
@@ -69,19 +72,19 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   bool leave();
 
  private:
-  bool is_open() const { return frames_out_.comm().is_open(); }
   template <typename Step>
-  void attempt(Step&& step);
+  void attempt_send(Step&& step);
+  void receive();
+  void settle();
   void pump_lane(uint32_t index);
   bool put(Frame frame, std::string_view payload, Ticket ticket);
-  void notify(FrameKind kind, uint32_t lane, uint32_t tag = 0);
+  void notify(FrameKind kind, uint32_t lane, uint32_t number = 0, uint32_t tag = 0);
   void send_over(Ticket ticket);
   void on_frame(std::string_view bytes);
-  void on_answer(const Frame& frame);
+  bool on_answer(const Frame& frame);
   void on_departure();
   void meet(uint32_t lane);
   void receive_over(const Bulk& bulk, tutti_status status, uint64_t bytes, uint32_t mark);
-  bool has_pending() const;
   bool expects_peer();
   void close();
 
@@ -94,11 +97,15 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   struct Notice {
     FrameKind kind;
     uint32_t lane;
+    uint32_t number;
     uint32_t tag;
   };
   sdk::Ring<Notice> notices_;  // frames without payload that wait for room
   void* flush_ = nullptr;      // the request of a flush under way
-  uint32_t byes_ = 0;
+  uint32_t byes_ = 0;          // farewells that were sent
+  bool is_missed_ = false;     // something was expected of the peer after its departure
+  std::string send_failure_;   // why nothing leaves any more
+  std::chrono::steady_clock::time_point send_failed_at_{};
 };
 
 }  // namespace tutti::nccl

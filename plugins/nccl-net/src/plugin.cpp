@@ -52,6 +52,8 @@ const tutti_transport* transport() {
   const auto [at, is_new] = all->try_emplace(*named);
   if (is_new) {
     at->second.name = "nccl:" + tutti::nccl::Network::short_name(*named);
+    for (char& c : at->second.name)  // as transports are called
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     at->second.table = sdk::make_transport<NcclTransport>();
     at->second.table.name = at->second.name.c_str();
   }

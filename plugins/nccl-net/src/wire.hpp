@@ -45,8 +45,8 @@ struct Ready {
 enum class FrameKind : uint32_t {
   kData = 0x4e43'0001,      // `bytes` of payload follow: the lane's next message
   kAnnounce = 0x4e43'0002,  // the lane's next message has `bytes`, which wait to be asked for
-  kClear = 0x4e43'0003,     // asks for the oldest message that was announced on the lane, with `tag`
-  kRefuse = 0x4e43'0004,    // does not want it: it met a RECV of another size or mark
+  kClear = 0x4e43'0003,     // asks for the message of the lane with the number `mark`, with `tag`
+  kRefuse = 0x4e43'0004,    // does not want that message: it met a RECV of another size or mark
   kTaken = 0x4e43'0005,     // carries `taken` only
   kControl = 0x4e43'0006,   // a control message of `bytes` follows
   kBye = 0x4e43'0007        // orderly end. It comes as often as the peer has begun receives, so that none stays

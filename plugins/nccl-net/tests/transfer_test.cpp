@@ -133,6 +133,22 @@ TEST_P(NcclTransfer, AMessageOfAnotherSizeOrMarkEndsItsReceive) {
     }
 }
 
+TEST_P(NcclTransfer, AMessageThatIsRefusedTakesNoOthersPlace) {
+  auto out = pattern(200'000, 3);
+  std::vector<unsigned char> first(150'000), second(120'000), third(100'000);
+  ASSERT_EQ(a->send(1, 1, out.data(), first.size(), 1), TUTTI_OK);
+  ASSERT_EQ(a->send(1, 1, out.data() + 7, second.size() + 1, 2), TUTTI_OK);
+  ASSERT_EQ(a->send(1, 1, out.data() + 9, third.size(), 3), TUTTI_OK);
+  ASSERT_EQ(b->receive(0, 1, first.data(), first.size(), 4), TUTTI_OK);
+  ASSERT_EQ(b->receive(0, 1, second.data(), second.size(), 5), TUTTI_OK);
+  ASSERT_EQ(b->receive(0, 1, third.data(), third.size(), 6), TUTTI_OK);
+  ASSERT_TRUE(both([&] { return b->has(6) && a->has(3); }));
+  EXPECT_TRUE(b->has(4) && b->has(5, TUTTI_MISMATCH) && a->has(1) && a->has(2));
+  EXPECT_EQ(b->order, (std::vector<uint64_t>{4, 5, 6}));
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), out.begin()));
+  EXPECT_TRUE(std::equal(third.begin(), third.end(), out.begin() + 9));
+}
+
 TEST_P(NcclTransfer, ControlMessagesNeedNoReceiveAndKeepTheirOrder) {
   std::vector<std::string> sent;
   for (size_t k = 0; k < 100; ++k) {

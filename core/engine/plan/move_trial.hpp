@@ -135,13 +135,17 @@ class MoveTrial {
 // The trials of a communicator.
 class MoveTrials {
  public:
+  // Where ranks share cores nothing is sent by reference: the sender would wait for the turns of all receivers.
+  explicit MoveTrials(bool shares_cores) : shares_cores_(shares_cores) {}
   // The one of such calls that are served by that row of the report. Lives as long as this object.
-  MoveTrial& of(uint32_t row, const MovedCalls& calls) {
+  MoveTrial& of(uint32_t row, MovedCalls calls) {
+    calls.zero_copy = calls.zero_copy && !shares_cores_;
     const auto key = std::tuple(row, std::bit_width(calls.bytes), calls.zero_copy, calls.only_sends);
     return trials_.try_emplace(key, calls).first->second;
   }
 
  private:
+  const bool shares_cores_;
   std::map<std::tuple<uint32_t, int, bool, bool>, MoveTrial> trials_;
 };
 

@@ -225,13 +225,27 @@ TEST(Moves, AreTriedAgainEverMoreRarely) {
 }
 
 TEST(Moves, AreSharedByPlansLikeEachOther) {
-  core::MoveTrials trials;
+  core::MoveTrials trials(false);
   core::MoveTrial& one = trials.of(3, {1 << 20, true});
   EXPECT_EQ(&trials.of(3, {(2 << 20) - 1, true}), &one);
   EXPECT_NE(&trials.of(3, {2 << 20, true}), &one);
   EXPECT_NE(&trials.of(4, {1 << 20, true}), &one);
   EXPECT_NE(&trials.of(3, {1 << 20, false}), &one);
   EXPECT_NE(&trials.of(3, {1 << 20, true, true}), &one);
+}
+
+TEST(Moves, AreNeverByReferenceWhereRanksShareCores) {
+  core::MoveTrials apart(false), shared(true);
+  for (const bool share : {false, true}) {
+    core::MoveTrial& trial = (share ? shared : apart).of(3, {1 << 20, true});
+    bool by_reference = false;
+    for (int k = 0; k < 600; ++k) {
+      const core::Moves moves = trial.next(2);
+      by_reference |= moves.zero_copy;
+      trial.report(2, moves.zero_copy ? 1 << 20 : 9 << 20, 1 << 20);
+    }
+    EXPECT_EQ(by_reference, !share);
+  }
 }
 
 }  // namespace

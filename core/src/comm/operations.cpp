@@ -23,7 +23,8 @@ Operations::Operations(Communicator& comm, Foundation& base, PortEvents& events,
       breakdown_(breakdown),
       call_check_(call_check),
       memory_windows_(memory_windows),
-      windows_(base.configuration.windows) {
+      windows_(base.configuration.windows),
+      trials_(base.topology.processors_of(base.rank()) < 1) {
   for (uint32_t w = 0; w < windows_.size(); ++w) windows_[w].execution.init(w * base.configuration.lanes);
 }
 

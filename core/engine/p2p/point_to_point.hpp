@@ -92,11 +92,8 @@ class PointToPoint {
   template <typename Connect>
   bool advance(Connect&& connect) {
     bool moved = false;
-    needs_ports_ = watched_ || !anyone_.receives.empty();
-    for (auto& [rank, p] : peers_) {
+    for (auto& [rank, p] : peers_)
       if ((p.busy() || listens_to(p)) && connect(links_[rank])) moved |= advance_peer(rank, p);
-      needs_ports_ |= p.needs_ports(links_[rank]);
-    }
     return moved;
   }
   // A control message. False if it is not of this protocol or is invalid: `error` says why.
@@ -106,8 +103,6 @@ class PointToPoint {
   // True while transfers are incomplete or replies could not be sent yet.
   bool active() const { return active_ || replies_ || watched_; }
   bool replies() const { return replies_; }
-  // False after advance(): all that is awaited comes in lanes, unless one is full: some polls may leave out the ports.
-  bool needs_ports() const { return needs_ports_; }
   // A transfer whose timeout has passed since it began and since anything last moved between this rank and its peer, or
   // nullptr. Called at intervals.
   const Transfer* overdue(uint64_t now_ns);
@@ -184,12 +179,6 @@ class PointToPoint {
     const Transfer* overdue(uint64_t now_ns);
     bool owes_credit() const { return matched >= batch; }
     bool busy() const { return oldest() || owes_credit() || landing; }
-    // Is anything awaited that does not come in a lane with views?
-    bool needs_ports(const Link& link) const {
-      const bool by_lane = greeted && link.view;
-      return !waiting.empty() || !announced.empty() || !answered.empty() || !posted.empty() || landing ||
-             (!by_lane && !receives.empty());
-    }
   };
   static bool waits_since(const Queue<Transfer>& queue, uint64_t before_ns) {
     return !queue.empty() && queue.first()->begun_ns && queue.first()->begun_ns < before_ns;
@@ -244,7 +233,6 @@ class PointToPoint {
   // Messages to be sent, which are answers, and one for each peer that credit is owed to; and those that land.
   uint64_t replies_ = 0;
   bool watched_ = false;
-  bool needs_ports_ = false;
   uint64_t order_ = 0;  // of the last receive or arrival
   std::map<uint32_t, Peer> peers_;
   Peer anyone_;  // receives from any rank

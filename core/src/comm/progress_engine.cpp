@@ -18,7 +18,6 @@ namespace tutti::core {
 namespace {
 
 constexpr uint64_t look_interval_ns = 1'000'000;
-constexpr uint32_t polls_per_port = 4;  // where messages are awaited in lanes
 constexpr std::chrono::seconds drain_limit(5);
 
 // A rank without a core of its own yields almost at once.
@@ -149,8 +148,7 @@ bool ProgressEngine::advance_all() {
   if (point_to_point.active()) moved |= advance_transfers();
   const bool in_streams = streams && streams->pending();
   if (in_streams) moved |= streams->advance();
-  const bool by_ports = point_to_point.active() && (point_to_point.needs_ports() || ++polls_ % polls_per_port == 0);
-  moved |= progress_ports(by_ports || in_streams || !operations.all_launched());
+  moved |= progress_ports(point_to_point.active() || in_streams || !operations.all_launched());
   if (!point_to_point.replies()) return moved;
   moved |= advance_transfers();
   return progress_ports(false) || moved;  // begins what that has posted

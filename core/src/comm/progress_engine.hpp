@@ -100,7 +100,6 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
   void on_peer_failed(Port& port, uint32_t peer, const char* reason) override;
   void on_port_error(Port& port, tutti_status status, const std::string& reason) override;
 
-  uint32_t polls_ = 0;
   uint64_t next_look_ns_ = 0;
   bool knows_of_failure_ = false;  // of another rank, since a look
 };

@@ -36,7 +36,8 @@ bool write_some(Comm& comm) {
     const size_t whole = sizeof head + piece.room;
     while (comm.moved < whole) {
       const bool in_head = comm.moved < sizeof head;
-      const char* from = in_head ? reinterpret_cast<const char*>(&head) + comm.moved : piece.data + comm.moved - sizeof head;
+      const char* from =
+          in_head ? reinterpret_cast<const char*>(&head) + comm.moved : piece.data + comm.moved - sizeof head;
       const ssize_t n = ::send(comm.fd, from, in_head ? sizeof head - comm.moved : whole - comm.moved,
                                MSG_NOSIGNAL | MSG_DONTWAIT | (in_head && piece.room ? MSG_MORE : 0));
       if (n < 0) return errno == EAGAIN || errno == EINTR;
@@ -215,7 +216,8 @@ Result send(Comm& comm, void* data, size_t bytes, int tag, void* memory, void** 
 Result receive(Comm& comm, std::vector<Piece> pieces, void** memory, void** request) {
   if (pieces.empty() || pieces.size() > kMostInGroup) return Result::kInternalError;
   for (size_t i = 0; i < pieces.size(); ++i)
-    if (!memory[i] || !static_cast<Memory*>(memory[i])->holds(pieces[i].data, pieces[i].room)) return Result::kInternalError;
+    if (!memory[i] || !static_cast<Memory*>(memory[i])->holds(pieces[i].data, pieces[i].room))
+      return Result::kInternalError;
   return begin(comm, std::move(pieces), request);
 }
 

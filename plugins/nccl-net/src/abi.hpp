@@ -135,7 +135,7 @@ struct Properties<12> {
 // The types of the functions that changed.
 template <int version>
 struct Signatures {
-  using Bytes = std::conditional_t<(version < 9), int, size_t>;          // of a message
+  using Bytes = std::conditional_t<(version < 9), int, size_t>;  // of a message
   using RegisteredBytes = std::conditional_t<(version < 8), int, size_t>;
   using Init = std::conditional_t<
       (version < 10), Result (*)(Logger),
@@ -155,15 +155,15 @@ struct Signatures {
   using Send = std::conditional_t<
       (version < 10), Result (*)(void* comm, void* data, Bytes bytes, int tag, void* memory, void** request),
       Result (*)(void* comm, void* data, Bytes bytes, int tag, void* memory, void* profiled, void** request)>;
-  using Receive = std::conditional_t<
-      (version < 10),
-      Result (*)(void* comm, int n, void** data, Bytes* bytes, int* tags, void** memory, void** request),
-      Result (*)(void* comm, int n, void** data, Bytes* bytes, int* tags, void** memory, void** profiled,
-                 void** request)>;
+  using Receive = std::conditional_t<(version < 10),
+                                     Result (*)(void* comm, int n, void** data, Bytes* bytes, int* tags, void** memory,
+                                                void** request),
+                                     Result (*)(void* comm, int n, void** data, Bytes* bytes, int* tags, void** memory,
+                                                void** profiled, void** request)>;
 };
 
-// The functions that every version has, in their order. A function returns kSuccess with a NULL comm or request where it
-// has to be called again. None may block.
+// The functions that every version has, in their order. A function returns kSuccess with a NULL comm or request where
+// it has to be called again. None may block.
 template <int version>
 struct CommonTable {
   using Types = Signatures<version>;

@@ -75,9 +75,10 @@ std::optional<std::string_view> FrameReceiver::receive() {
   sizes[0] = -1;
   if (!network.test(requests_[done_ % kRooms], sizes.data(), "test of an irecv")) return std::nullopt;
   if (sizes[0] < static_cast<int>(sizeof(Frame)) || static_cast<uint64_t>(sizes[0]) > rooms_.bytes())
-    throw sdk::error(TUTTI_SYSTEM,
-                     "{}: test reported {} bytes for an irecv of {}: it must report what was sent, here {} bytes or more",
-                     network.says(), sizes[0], rooms_.bytes(), sizeof(Frame));
+    throw sdk::error(
+        TUTTI_SYSTEM,
+        "{}: test reported {} bytes for an irecv of {}: it must report what was sent, here {} bytes or more",
+        network.says(), sizes[0], rooms_.bytes(), sizeof(Frame));
   return std::string_view(rooms_.room(done_ % kRooms), static_cast<size_t>(sizes[0]));
 }
 
@@ -148,7 +149,8 @@ std::vector<Bulk> BulkReceiver::advance() {
   for (size_t i = 0; i < group.bulks.size(); ++i) {
     const Posted& receive = group.bulks[i].transfer;
     if (sizes[i] < 0 || static_cast<uint64_t>(sizes[i]) != receive.bytes)
-      throw sdk::error(TUTTI_SYSTEM, "{}: test reported {} bytes for message {} of {} of an irecv, of which {} were sent",
+      throw sdk::error(TUTTI_SYSTEM,
+                       "{}: test reported {} bytes for message {} of {} of an irecv, of which {} were sent",
                        comm_.network().says(), sizes[i], i, group.bulks.size(), receive.bytes);
     if (!group.rooms[i]) continue;
     std::memcpy(receive.data, group.rooms[i], receive.bytes);

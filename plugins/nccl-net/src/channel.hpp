@@ -33,7 +33,6 @@ class Comm {
   void close() noexcept;
   Network& network() const { return *network_; }
   void* handle(const Region& region) const { return registrations_->handle(region, comm_); }
-  void forget(const Region& region) const { registrations_->forget(region); }
 
  private:
   Network* network_ = nullptr;

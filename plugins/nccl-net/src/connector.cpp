@@ -14,9 +14,10 @@ Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config)
       network_(endpoint.domain().network),
       timeout_(config.timeout_ns),
       traffic_class_(config.traffic_class ? static_cast<int>(config.traffic_class) : -1),
-      exchange_(endpoint, config, kPairFormat, {kSettingNames.begin(), kSettingNames.end()},
-                {[this](uint32_t peer) { return make_card(peer); },
-                 [this](uint32_t peer, const Card& card) { on_card(peer, card); }, [this](uint32_t peer) { drop(peer); }}),
+      exchange_(
+          endpoint, config, kPairFormat, {kSettingNames.begin(), kSettingNames.end()},
+          {[this](uint32_t peer) { return make_card(peer); },
+           [this](uint32_t peer, const Card& card) { on_card(peer, card); }, [this](uint32_t peer) { drop(peer); }}),
       attempts_(endpoint.nranks()) {}
 
 Card Connector::make_card(uint32_t peer) {
@@ -26,7 +27,7 @@ Card Connector::make_card(uint32_t peer) {
   Attempt& attempt = *attempts_[peer];
   attempt.deadline = timeout_.count() ? Clock::now() + timeout_ : Clock::time_point::max();
   Card card{};
-  card.settings = {endpoint_.nranks(), endpoint_.lanes(), domain.settings.eager_bytes, domain.settings.fragment_bytes};
+  card.settings = {endpoint_.nranks(), endpoint_.lanes(), domain.settings.eager_bytes, domain.fragment_bytes};
   card.has_device = domain.has_device();
   const std::string name = Network::short_name(domain.settings.network);
   name.copy(card.network.data(), card.network.size() - 1);
@@ -39,8 +40,10 @@ Card Connector::make_card(uint32_t peer) {
 
 void Connector::on_card(uint32_t peer, const Card& card) {
   const std::string mine = Network::short_name(endpoint_.domain().settings.network);
-  if (std::string_view theirs = card.network.data(); theirs != std::string_view(mine).substr(0, card.network.size() - 1))
-    throw sdk::error(TUTTI_MISMATCH, "rank {} uses NCCL's network plugin \"{}\", rank {} \"{}\": set TUTTI_NCCL_NET alike",
+  if (std::string_view theirs = card.network.data();
+      theirs != std::string_view(mine).substr(0, card.network.size() - 1))
+    throw sdk::error(TUTTI_MISMATCH,
+                     "rank {} uses NCCL's network plugin \"{}\", rank {} \"{}\": set TUTTI_NCCL_NET alike",
                      endpoint_.rank(), mine, peer, theirs);
   attempts_[peer]->card = card;
 }
@@ -96,7 +99,8 @@ void Connector::step(uint32_t peer) {
   }
   const Domain& domain = endpoint_.domain();
   const bool device = domain.has_device() || attempt.card->has_device;
-  attempt.link = std::make_unique<Link>(endpoint_, peer, std::move(attempt.comms), device ? 0 : domain.settings.eager_bytes);
+  attempt.link =
+      std::make_unique<Link>(endpoint_, peer, std::move(attempt.comms), device ? 0 : domain.settings.eager_bytes);
   exchange_.send(peer, kPairFormat.encode(kReady, Ready{0}));
   finish(peer);
 }

@@ -11,7 +11,8 @@ namespace {
 
 constexpr auto kLinger = std::chrono::seconds(2);
 
-// The adapter that settings name or join, else the one with the device's PCI address in its path in /sys, else the first.
+// The adapter that settings name or join, else the one with the device's PCI address in its path in /sys, else the
+// first.
 int choose(Network& network, const Settings& settings, const char* near) {
   const int n = network.devices();
   if (!settings.fused.empty()) return network.fuse(settings.fused);
@@ -36,6 +37,7 @@ Domain::Domain(const tutti_domain_config& config)
       context(network.open(0, -1)),
       device(choose(network, settings, config.device_pci)),
       adapter(network.adapter(device)),
+      fragment_bytes(std::min(settings.fragment_bytes, adapter.max_message)),
       device_kind(config.device_kind),
       registrations(network) {}
 
@@ -67,7 +69,7 @@ void Domain::deregister_memory(tutti_region* handle) {
 // ---- The endpoint
 
 Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
-    : NetworkEndpoint("nccl-net", config, UINT16_MAX, {domain.settings.fragment_bytes, 0, kControlBytes}),
+    : NetworkEndpoint("nccl-net", config, UINT16_MAX, {domain.fragment_bytes, 0, kControlBytes}),
       domain_(domain),
       context_(domain.network.open(config.communicator_id,
                                    config.traffic_class ? static_cast<int>(config.traffic_class) : -1)),

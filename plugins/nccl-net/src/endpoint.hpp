@@ -33,6 +33,7 @@ struct Domain {
   const std::unique_ptr<Context> context;  // to ask for adapters
   const int device;
   const Adapter adapter;
+  const uint64_t fragment_bytes;  // of the setting and the adapter's limit the smaller one
   const uint32_t device_kind;
   Registrations registrations;
 };

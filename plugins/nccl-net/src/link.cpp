@@ -29,8 +29,8 @@ Link::Link(Endpoint& endpoint, uint32_t peer, Comms comms, uint64_t eager_bytes)
       eager_bytes_(eager_bytes),
       frames_out_(std::move(comms.send[kFrames]), frame_bytes(eager_bytes)),
       frames_in_(std::move(comms.receive[kFrames]), frame_bytes(eager_bytes)),
-      bulk_out_(std::move(comms.send[kBulk]), endpoint.domain().settings.fragment_bytes),
-      bulk_in_(std::move(comms.receive[kBulk]), endpoint.domain().settings.fragment_bytes,
+      bulk_out_(std::move(comms.send[kBulk]), endpoint.domain().fragment_bytes),
+      bulk_in_(std::move(comms.receive[kBulk]), endpoint.domain().fragment_bytes,
                endpoint.domain().adapter.max_receives),
       lanes_(endpoint.lanes()) {}
 
@@ -121,8 +121,8 @@ void Link::pump_lane(uint32_t index) {
   while (!lane.waiting.empty() && lane.may_send()) {
     const Posted send = lane.waiting.front();
     const bool eager = send.bytes <= eager_bytes_ && (send.bytes == 0 || !is_device(send));
-    const Frame frame{eager ? FrameKind::kData : FrameKind::kAnnounce, index, 0, static_cast<uint32_t>(send.bytes),
-                      send.mark, 0};
+    const Frame frame{
+        eager ? FrameKind::kData : FrameKind::kAnnounce, index, 0, static_cast<uint32_t>(send.bytes), send.mark, 0};
     // The room is asked for first: a number is only given to what leaves.
     if (!frames_out_.room()) return;
     const Ticket ticket{index, lane.sends.begin(send.cookie)};
@@ -153,9 +153,10 @@ void Link::send() {
 
 void Link::send_over(Ticket ticket) {
   if (ticket.lane == UINT32_MAX) return;
-  lanes_[ticket.lane].sends.end(
-      ticket.index, TUTTI_OK, 0, 0,
-      [this](uint64_t cookie, tutti_status status, uint64_t bytes, uint32_t mark) { complete(cookie, status, bytes, mark); });
+  lanes_[ticket.lane].sends.end(ticket.index, TUTTI_OK, 0, 0,
+                                [this](uint64_t cookie, tutti_status status, uint64_t bytes, uint32_t mark) {
+                                  complete(cookie, status, bytes, mark);
+                                });
 }
 
 // ---- Receiving
@@ -166,7 +167,7 @@ void Link::advance() {
     receive();
   } catch (const sdk::Error& e) {
     if (!has_departed_) return lose(send_failure_.empty() ? e.what() : send_failure_);
-    // It has closed its comms. What has not come will not come.
+    // It has closed its comms, and nothing more will come.
     frames_in_.comm().close();
     bulk_in_.comm().close();
   }
@@ -208,7 +209,8 @@ void Link::on_frame(std::string_view bytes) {
   }
   if (frame.lane >= lanes_.size()) return wrong("there is no such lane");
   Lane& lane = lanes_[frame.lane];
-  if (frame.taken - lane.taken_by_peer > lane.sent - lane.taken_by_peer) return wrong("its count of taken messages is wrong");
+  if (frame.taken - lane.taken_by_peer > lane.sent - lane.taken_by_peer)
+    return wrong("its count of taken messages is wrong");
   lane.taken_by_peer = frame.taken;
   switch (frame.kind) {
     case FrameKind::kTaken:
@@ -220,7 +222,7 @@ void Link::on_frame(std::string_view bytes) {
     case FrameKind::kAnnounce: {
       if (lane.arrived.size() >= kWindow) return wrong("the lane's window is full");
       const bool eager = frame.kind == FrameKind::kData;
-      if (frame.bytes > (eager ? eager_bytes_ : endpoint().domain().settings.fragment_bytes)) return wrong("it is too long");
+      if (frame.bytes > (eager ? eager_bytes_ : endpoint().domain().fragment_bytes)) return wrong("it is too long");
       Lane::Arrived message{frame, nullptr};
       if (eager && frame.bytes) {
         message.data.reset(new char[frame.bytes]);
@@ -281,8 +283,8 @@ void Link::receive_over(const Bulk& bulk, tutti_status status, uint64_t bytes, u
 
 // ---- The end
 
-// Something is still to come from the peer or to go there. If the peer has closed its endpoint, it is lost, once what it
-// sent before has come.
+// Something is still to come from the peer or to go there. If the peer has closed its endpoint, it is lost, once what
+// it sent before has come.
 bool Link::expects_peer() {
   if (has_departed_) is_missed_ = true;
   return is_up() && !has_departed_;
@@ -319,7 +321,9 @@ void Link::close() {
 
 void Link::drop_transfers(tutti_status status) {
   close();  // from here on nothing accesses the transfers' memory
-  const auto over = [this](uint64_t cookie, tutti_status s, uint64_t bytes, uint32_t mark) { complete(cookie, s, bytes, mark); };
+  const auto over = [this](uint64_t cookie, tutti_status s, uint64_t bytes, uint32_t mark) {
+    complete(cookie, s, bytes, mark);
+  };
   for (Lane& lane : lanes_) {
     lane.sends.end_all(status, over);
     lane.receives.end_all(status, over);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One rank's connection to one peer. Lanes share the comms. A short message travels in a frame, which the receiver
-// always takes; it keeps up to kWindow messages of a lane for which there is no RECV yet. A long message is announced by
-// a frame; the receiver asks for it when it has met its RECV. So no lane holds up another, and every message lies where
-// it belongs when its request ends.
+// always takes; it keeps up to kWindow messages of a lane for which there is no RECV yet. A long message is announced
+// by a frame; the receiver asks for it when it has met its RECV. So no lane holds up another, and every message lies
+// where it belongs when its request ends.
 #pragma once
 
 #include <tutti/plugin/transport.h>

@@ -8,11 +8,10 @@ void* Registrations::handle(const Region& region, void* comm) {
   const auto [at, is_new] = handles_.try_emplace({&region, comm}, nullptr);
   if (!is_new) return at->second;
   try {
-    at->second = region.dma_buf.get() >= 0
-                     ? network_.register_dma_buf(comm, region.address, region.bytes, region.dma_buf_offset,
-                                                 region.dma_buf.get())
-                     : network_.register_memory(comm, region.address, region.bytes,
-                                                region.is_device() ? kCudaPointer : kHostPointer);
+    at->second = region.dma_buf.get() >= 0 ? network_.register_dma_buf(comm, region.address, region.bytes,
+                                                                       region.dma_buf_offset, region.dma_buf.get())
+                                           : network_.register_memory(comm, region.address, region.bytes,
+                                                                      region.is_device() ? kCudaPointer : kHostPointer);
   } catch (...) {
     handles_.erase(at);
     throw;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that the network is told of. NCCL's plugins register memory for one comm at a time; Tutti registers it once for
-// a domain. So a region is registered for a comm when a message first needs it there.
+// Memory that the network is told of. NCCL's plugins register memory for one comm at a time; Tutti registers it once
+// for a domain. So a region is registered for a comm when a message first needs it there.
 #pragma once
 
 #include <tutti/plugin/transport.h>

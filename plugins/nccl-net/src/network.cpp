@@ -131,11 +131,9 @@ class NetworkOf final : public Network {
     a.pointers = p.pointers;
     a.speed_mbps = p.speed > 0 ? static_cast<uint64_t>(p.speed) : 0;
     a.latency_ns = p.latency > 0 ? static_cast<uint64_t>(static_cast<double>(p.latency) * 1000) : 0;
-    a.max_comms = p.max_comms > 0 ? static_cast<uint32_t>(p.max_comms) : 0;
     a.max_receives = p.max_receives > 0 ? static_cast<uint32_t>(p.max_receives) : 1;
     a.max_message = uint64_t{1} << 30;
     if constexpr (V >= 9) {
-      a.forces_flush = p.forces_flush != 0;
       if (p.max_message) a.max_message = std::min<uint64_t>(p.max_message, a.max_message);
     }
     if (!(p.pointers & kHostPointer))
@@ -255,9 +253,9 @@ class NetworkOf final : public Network {
     void* request = nullptr;
     const int count = static_cast<int>(n);
     if constexpr (V >= 10)
-      check(table_.receive(comm, count, data.data(), bytes.data(), tags.data(), memory.data(), profiled.data(),
-                           &request),
-            "irecv");
+      check(
+          table_.receive(comm, count, data.data(), bytes.data(), tags.data(), memory.data(), profiled.data(), &request),
+          "irecv");
     else
       check(table_.receive(comm, count, data.data(), bytes.data(), tags.data(), memory.data(), &request), "irecv");
     return request;

@@ -13,14 +13,12 @@
 
 namespace tutti::nccl {
 
-// What an adapter says of itself; fields that its version has not are zero.
+// An adapter's description of itself; fields that its version has not are zero.
 struct Adapter {
   std::string name, pci_path;
   int pointers = 0;  // Pointer
-  bool forces_flush = false;
   uint64_t speed_mbps = 0;
   uint64_t latency_ns = 0;
-  uint32_t max_comms = 0;     // 0: not known
   uint32_t max_receives = 1;  // of a group
   uint64_t max_message = 0;
 };
@@ -39,8 +37,8 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  // The network that `named` means: a file, where it has a slash or ends in ".so", or NAME of libnccl-net-NAME.so on the
-  // loader's path. `version` 0: the newest that it exports. Loaded once in a process, and never unloaded.
+  // The network that `named` means: a file, where it has a slash or ends in ".so", or NAME of libnccl-net-NAME.so on
+  // the loader's path. `version` 0: the newest that it exports. Loaded once in a process, and never unloaded.
   static Network& load(const std::string& named, int version);
   // The NAME of a file or name.
   static std::string short_name(const std::string& named);

@@ -30,7 +30,7 @@ struct NcclTransport {
       caps.memory_kinds |= uint64_t{1} << domain.device_kind;
       if (domain.network.can_flush()) caps.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;
     }
-    caps.fragment_bytes = std::min(domain.settings.fragment_bytes, domain.adapter.max_message);
+    caps.fragment_bytes = domain.fragment_bytes;
     caps.receive_depth = tutti::nccl::kQueueDepth;
     caps.control_bytes = tutti::nccl::kControlBytes;
     caps.latency_ns = domain.adapter.latency_ns ? domain.adapter.latency_ns : 10'000;

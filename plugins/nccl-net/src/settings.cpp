@@ -15,8 +15,7 @@ std::vector<int> numbers(const std::string& key, const std::string& text) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const auto number = sdk::whole_number(text.substr(begin, end - begin), 0, kMaxDevice);
-    if (!number)
-      throw sdk::error(TUTTI_INVALID_ARGUMENT, "{}=\"{}\" is not a list of adapters, as 0,1", key, text);
+    if (!number) throw sdk::error(TUTTI_INVALID_ARGUMENT, "{}=\"{}\" is not a list of adapters, as 0,1", key, text);
     all.push_back(static_cast<int>(*number));
     begin = end + 1;
   }
@@ -37,8 +36,9 @@ Settings Settings::read() {
   if (const auto version = sdk::config_number("TUTTI_NCCL_NET_VERSION", 0, 0, kNewest))
     settings.version = static_cast<int>(version);
   if (settings.version != 0 && settings.version < kOldest)
-    throw sdk::error(TUTTI_INVALID_ARGUMENT, "TUTTI_NCCL_NET_VERSION={}: versions {} to {} can be hosted, 0 means the newest",
-                     settings.version, kOldest, kNewest);
+    throw sdk::error(TUTTI_INVALID_ARGUMENT,
+                     "TUTTI_NCCL_NET_VERSION={}: versions {} to {} can be hosted, 0 means the newest", settings.version,
+                     kOldest, kNewest);
   if (sdk::config("TUTTI_NCCL_NET_DEVICE"))
     settings.device = static_cast<int>(sdk::config_number("TUTTI_NCCL_NET_DEVICE", 0, 0, kMaxDevice));
   if (const auto fused = sdk::config("TUTTI_NCCL_NET_FUSE")) {

@@ -14,20 +14,21 @@ namespace tutti::nccl {
 
 inline constexpr sdk::PairFormat kPairFormat{.transport = "nccl", .magic = 0x4c43'4e54, .version = 1};  // "TNCL"
 
-inline constexpr uint32_t kWindow = 4;         // messages of a lane that may leave before their RECV is known to be posted
-inline constexpr uint32_t kQueueDepth = 16;    // SENDs and RECVs of a lane that are always accepted
+inline constexpr uint32_t kWindow = 4;  // messages of a lane that may leave before their RECV is known to be posted
+inline constexpr uint32_t kQueueDepth = 16;  // SENDs and RECVs of a lane that are always accepted
 inline constexpr uint64_t kControlBytes = 256;
-inline constexpr size_t kComms = 2;            // in each direction: of frames, of long messages
+inline constexpr size_t kComms = 2;  // in each direction: of frames, of long messages
 enum CommIndex : size_t { kFrames = 0, kBulk = 1 };
 
 // The names of Card::settings.
-inline constexpr std::array kSettingNames{"the number of ranks", "the number of lanes", "TUTTI_NCCL_NET_EAGER_BYTES",
-                                          "TUTTI_NCCL_NET_FRAGMENT_BYTES"};
+inline constexpr std::array kSettingNames{
+    "the number of ranks", "the number of lanes", "TUTTI_NCCL_NET_EAGER_BYTES",
+    "the largest message (TUTTI_NCCL_NET_FRAGMENT_BYTES, or less by the adapter)"};
 
 // Each end's Card (sdk::CardExchange): its settings and the handles by which the peer connects.
 struct Card {
   std::array<uint64_t, kSettingNames.size()> settings;
-  uint64_t has_device;  // 1: messages lie in device memory, which the processor does not access
+  uint64_t has_device;           // 1: messages lie in device memory, which the processor does not access
   std::array<char, 64> network;  // the plugin's name
   std::array<std::array<char, kHandleBytes>, kComms> handles;
 
@@ -40,8 +41,8 @@ struct Ready {
   uint64_t zero;
 };
 
-// Frames. `taken` counts the messages of the lane that the frame's sender has given to RECVs (modulo 2^32). Message s of
-// a lane may leave when s < taken + kWindow.
+// Frames. `taken` counts the messages of the lane that the frame's sender has given to RECVs (modulo 2^32). Message s
+// of a lane may leave when s < taken + kWindow.
 enum class FrameKind : uint32_t {
   kData = 0x4e43'0001,      // `bytes` of payload follow: the lane's next message
   kAnnounce = 0x4e43'0002,  // the lane's next message has `bytes`, which wait to be asked for

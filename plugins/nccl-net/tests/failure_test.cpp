@@ -65,9 +65,7 @@ class NcclLater : public testing::Test {
   std::unique_ptr<Rank> a, b;
 };
 
-TEST_F(NcclLater, ASendThatFails) {
-  EXPECT_TRUE(says(loss("isend fails", 8), "isend failed with ncclSystemError"));
-}
+TEST_F(NcclLater, ASendThatFails) { EXPECT_TRUE(says(loss("isend fails", 8), "isend failed with ncclSystemError")); }
 TEST_F(NcclLater, ARegistrationThatFails) {
   EXPECT_TRUE(says(loss("regMr fails", 100'000), "regMr failed with ncclInternalError"));
 }

@@ -81,8 +81,8 @@ TEST_P(NcclTransfer, ManyMessagesKeepTheOrderOfTheirLane) {
       }
       for (; checked[lane] < posted[lane] && b->has(name(checked[lane], lane)); ++checked[lane]) {
         const auto& memory = in[lane][checked[lane] % kAhead];
-        EXPECT_TRUE(std::equal(memory.begin(), memory.end(),
-                               source.begin() + static_cast<long>(name(checked[lane], lane))))
+        EXPECT_TRUE(
+            std::equal(memory.begin(), memory.end(), source.begin() + static_cast<long>(name(checked[lane], lane))))
             << "message " << checked[lane] << " of lane " << lane;
       }
     }

@@ -169,7 +169,7 @@ CostModel Selector::model(bool on_device) const {
   return model;
 }
 
-// Of an algorithm that may be a candidate `seconds` is about the least that it can take.
+// `seconds` of an algorithm that may be a candidate is about the least that it can take.
 Candidate Selector::admit(const tutti_algorithm* algorithm, const Shape& shape, const CostModel& model) const {
   const Problem problem = this->problem(*algorithm, shape);
   Candidate candidate;

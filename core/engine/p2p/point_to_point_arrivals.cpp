@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What comes from the other ranks: control messages, RTS messages in lanes, and bytes that were posted with their RTS.
+// The messages of the other ranks: control messages, RTS messages in lanes, and bytes that were posted with their RTS.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -23,7 +23,7 @@ bool is_worth_it(const Plan& plan) {
          std::ranges::all_of(plan.links, [](const Link* link) { return link->handle && link->view; });
 }
 
-// Which steps of its lane the step must not overtake. What is forwarded follows its receive, which is the step before.
+// The steps of its lane that the step must not overtake. A forwarded message follows its receive, the step before.
 void order(BriefStep& step, const BoundStep& bound, size_t position) {
   const auto at = static_cast<uint32_t>(position);
   const auto number_back = [at](uint32_t distance) { return distance && distance <= at ? at - distance + 1 : 0; };

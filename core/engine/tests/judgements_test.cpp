@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is not judged: calls that another rank of the process has judged, and algorithms that cannot be the best.
+// Judging that is left out: calls that another rank of the process has judged, and algorithms that cannot be the best.
 #include "engine/choose/judgements.hpp"
 
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@
 namespace tutti {
 namespace {
 
-// What a step moves.
+// The bytes that a step moves.
 double bytes_of(const tutti_step& op, const RankLayout& layout, const std::vector<double>& piece_bytes) {
   const tutti_span& span = op.kind == TUTTI_STEP_SEND ? op.src : op.dst;
   double sum = 0;

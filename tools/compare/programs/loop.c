@@ -86,7 +86,7 @@ void limit_time(const char* what, unsigned seconds) {
   alarm(seconds);
 }
 
-/* What a process uses, with all of its threads. SLEEPS are voluntary context switches. YIELDS are involuntary ones, to
+/* The use of a process, with all of its threads. SLEEPS are voluntary context switches. YIELDS are involuntary ones, to
  * which Linux also counts those of sched_yield(). FAULTS are minor and major page faults. The time is that of user and
  * kernel mode together: a kernel that accounts by ticks divides it by samples of some milliseconds. */
 enum { PROCESSOR_US, SLEEPS, YIELDS, FAULTS, USES };

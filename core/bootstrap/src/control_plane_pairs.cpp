@@ -51,7 +51,7 @@ void ControlPlane::send_pair(uint32_t peer, std::string_view bytes) {
   }
 }
 
-// The messages that have not been taken; a rank that has one already leaves the copy alone. With the pair mutex.
+// The messages that have not been taken: a rank that has one already leaves the copy alone. With the pair mutex.
 struct ControlPlane::Untaken {
   std::vector<Packet> packets;
   std::deque<std::string> bytes;
@@ -68,7 +68,10 @@ ControlPlane::Untaken ControlPlane::untaken(Route route) const {
 
 void ControlPlane::send_unsent() {
   std::unique_lock lock(pair_mutex_);
-  const Untaken all = untaken(Route::up);
+  Untaken all = untaken(Route::up);
+  pairs_.for_each_taken([&](uint32_t from, uint64_t number) {
+    all.packets.push_back({PacketKind::taken, Route::up, rank_, from, number, {}});
+  });
   lock.unlock();
   for (const Packet& packet : all.packets) send(packet);
 }
@@ -94,15 +97,17 @@ std::vector<PairMessage> ControlPlane::take_pair_messages() {
     } catch (const std::bad_alloc&) {
       has_unsent_.store(true, std::memory_order_release);
     }
-  std::vector<PairMessage> all;
-  std::map<uint32_t, uint64_t> taken;
-  {
-    const std::lock_guard lock(pair_mutex_);
-    all = pairs_.take();
-    has_pairs_.store(false, std::memory_order_release);
+  std::unique_lock lock(pair_mutex_);
+  std::vector<PairMessage> all = pairs_.take();
+  has_pairs_.store(false, std::memory_order_release);
+  try {
+    std::map<uint32_t, uint64_t> taken;
     for (const PairMessage& message : all) taken[message.from] = pairs_.taken_from(message.from);
+    lock.unlock();
+    for (const auto& [from, number] : taken) send({PacketKind::taken, Route::up, rank_, from, number, {}});
+  } catch (const std::bad_alloc&) {  // the senders are told later
+    has_unsent_.store(true, std::memory_order_release);
   }
-  for (const auto& [from, number] : taken) send({PacketKind::taken, Route::up, rank_, from, number, {}});
   return all;
 }
 

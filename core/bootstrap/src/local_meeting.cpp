@@ -4,6 +4,8 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <new>
+#include <utility>
 
 #include "base/deadline.hpp"
 #include "base/make_failure.hpp"
@@ -34,8 +36,9 @@ struct Room {
   struct Sent {
     Packet packet;
     std::string bytes;  // of the packet
+    uint32_t next;      // target that does not have it yet
   };
-  void deliver_to_targets(const Packet& packet) const;
+  void deliver_to_targets(Sent& sent) const;
 
   std::mutex mutex_;
   std::deque<Sent> queue_;
@@ -56,34 +59,42 @@ class LocalPlane final : public ControlPlane {
 };
 
 // All ranks get all packets in one order, which keeps causes before effects: a rank that answers a flood is not heard
-// before it. The thread that sends delivers, unless another one is at it, which then delivers this packet, too.
+// before it. The thread that sends delivers, unless another one is at it, which then delivers this packet, too: so it
+// stays in the queue until its targets have it, and a thread that has no memory twice leaves it to the next that sends.
 void Room::deliver(Packet packet) {
   std::unique_lock lock(mutex_);
-  queue_.push_back({packet, std::string(packet.bytes)});
+  queue_.push_back({packet, std::string(packet.bytes), packet.route == Route::flood ? 0 : packet.target});
   if (delivers_) return;
   delivers_ = true;
   std::exception_ptr problem;
+  bool lacks_memory = false;
   while (!queue_.empty()) {
-    const Sent sent = std::move(queue_.front());
-    queue_.pop_front();
+    Sent& sent = queue_.front();  // where it stays while others are pushed
     lock.unlock();
+    const bool lacked_memory = std::exchange(lacks_memory, false);
     try {
-      packet = sent.packet;
-      packet.bytes = sent.bytes;
-      deliver_to_targets(packet);
+      deliver_to_targets(sent);
+    } catch (const std::bad_alloc&) {
+      lacks_memory = true;
+      if (lacked_memory) problem = std::current_exception();
     } catch (...) {
       problem = std::current_exception();
     }
     lock.lock();
+    if (!lacks_memory) queue_.pop_front();
+    if (lacks_memory && lacked_memory) break;
   }
   delivers_ = false;
   if (problem) std::rethrow_exception(problem);
 }
 
-void Room::deliver_to_targets(const Packet& packet) const {
+void Room::deliver_to_targets(Sent& sent) const {
+  Packet packet = sent.packet;
+  packet.bytes = sent.bytes;
   const bool flood = packet.route == Route::flood;
-  for (uint32_t r = flood ? 0 : packet.target; r < (flood ? nranks : packet.target + 1); ++r)
-    if (const auto plane = planes[r].lock(); plane && (!flood || r != packet.origin)) plane->deliver(packet);
+  for (const uint32_t end = flood ? nranks : packet.target + 1; sent.next < end; ++sent.next)
+    if (const auto plane = planes[sent.next].lock(); plane && (!flood || sent.next != packet.origin))
+      plane->deliver(packet);
 }
 
 // The meetings to which not all ranks have come yet.

@@ -31,7 +31,9 @@ bool PairLedger::receive(uint32_t peer, uint64_t number, std::string_view bytes)
   in.early.try_emplace(number, bytes);
   for (auto next = in.early.begin(); next != in.early.end() && next->first == in.complete + 1;
        next = in.early.erase(next)) {
-    ready_.push_back({peer, std::move(next->second)});
+    PairMessage& message = ready_.emplace_back();  // where memory lacks, nothing has moved
+    message.from = peer;
+    message.bytes = std::move(next->second);
     ++in.complete;
   }
   return true;

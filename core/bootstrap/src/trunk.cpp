@@ -174,14 +174,20 @@ std::shared_ptr<Trunk::Branch> Trunk::find(uint64_t number) {
 
 void Trunk::pair_messages_came() {
   for (const PairMessage& message : bootstrap_->control().take_pair_messages()) try {
-      const auto carried = decode<Carried>(message.bytes, "packet of a branch");
-      if (const auto branch = find(carried.number)) branch->take(message.from, carried.bytes);
-    } catch (const Failure& failure) {
-      Loss loss;
-      loss.rank = message.from;
-      loss.reason = "broke the bootstrap protocol: " + failure.text;
-      rank_died(loss);
+      carry(message);
+    } catch (const std::bad_alloc&) {  // others come behind it
+      carry(message);
     }
+}
+
+void Trunk::carry(const PairMessage& message) try {
+  const auto carried = decode<Carried>(message.bytes, "packet of a branch");
+  if (const auto branch = find(carried.number)) branch->take(message.from, carried.bytes);
+} catch (const Failure& failure) {
+  Loss loss;
+  loss.rank = message.from;
+  loss.reason = "broke the bootstrap protocol: " + failure.text;
+  rank_died(loss);
 }
 
 void Trunk::rank_died(const Loss& loss) {

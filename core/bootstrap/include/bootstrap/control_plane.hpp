@@ -303,7 +303,7 @@ class ControlPlane {
   mutable std::mutex pair_mutex_;                               // guards what follows
   PairLedger pairs_;
   std::atomic<bool> has_pairs_{false};
-  std::atomic<bool> has_unsent_{false};  // there was no memory to send one
+  std::atomic<bool> has_unsent_{false};  // there was no memory to send one, or to tell that one was taken
   ControlListener* listener_ = nullptr;  // a trunk's
   size_t resends_ = 0;                   // since the last loss
   std::optional<Deadline::Clock::time_point> resend_at_;

@@ -41,13 +41,20 @@ class PairLedger {
   // The peer has taken all up to `number`. Throws Failure{TUTTI_MISMATCH} when they were never sent.
   void taken(uint32_t peer, uint64_t number);
   // A message has come. False: its sender has missed that it was taken before. Throws Failure{TUTTI_MISMATCH} for a
-  // number that the peer may not use yet, and for too long a message.
+  // number that the peer may not use yet, and for too long a message. After a std::bad_alloc the message may be given
+  // again.
   bool receive(uint32_t peer, uint64_t number, std::string_view bytes);
   // Received messages, in order per sender. Now the senders can be told: taken_from.
   std::vector<PairMessage> take();
   bool has_messages() const { return !ready_.empty(); }
   // The last number taken from a rank.
   uint64_t taken_from(uint32_t peer) const;
+  // Calls visit(peer, number) with the last number taken from each rank.
+  template <typename Visit>
+  void for_each_taken(Visit&& visit) const {
+    for (const auto& [peer, in] : incoming_)
+      if (in.taken) visit(peer, in.taken);
+  }
   // Calls visit(peer, number, bytes) for every message not taken, in order per peer.
   template <typename Visit>
   void for_each_untaken(Visit&& visit) const {

@@ -48,6 +48,7 @@ class Trunk final : private ControlListener {
   void rank_died(const Loss& loss) override;
 
   std::shared_ptr<Branch> find(uint64_t number);
+  void carry(const PairMessage& message);
 
   std::mutex mutex_;
   std::map<uint64_t, std::weak_ptr<Branch>> branches_;

@@ -225,7 +225,7 @@ BlockTable& kept_table() {
 
 tutti_status collective(tutti_comm* comm, uint32_t which, Arguments&& arguments, const tutti_options* given,
                         tutti_request** request) {
-  return guarded(comm, [&](Communicator& c) {
+  return jointly(comm, [&](Communicator& c) {
     if (!given && !request && !has_unequal_blocks(which))
       if (const auto status = c.calls().repeat({which, arguments.dtype, arguments.op, arguments.root, arguments.count,
                                                 arguments.in.address, const_cast<void*>(arguments.out.address)}))

@@ -14,7 +14,7 @@ tutti_status tutti_group_begin(tutti_comm* comm) {
   return guarded(comm, [](Communicator& c) { c.calls().open_group(); });
 }
 tutti_status tutti_group_end(tutti_comm* comm, const tutti_options* options, tutti_request** request) {
-  return guarded(comm, [&](Communicator& c) {
+  return jointly(comm, [&](Communicator& c) {
     try {
       const tutti_options known =
           checked_plain_call("group_end", options, request, "the calls of the group have their own");

@@ -5,10 +5,11 @@
 #include <tutti/tutti.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "api/arguments.hpp"
 #include "api/guards.hpp"
@@ -25,14 +26,15 @@ using namespace tutti::core::api;
 namespace {
 
 // The handles of the communicators that were destroyed last are kept, so that a use after the end is an error and no
-// crash; older ones are freed, so that a process that makes them for ever does not grow.
+// crash; older ones are freed, so that a process that makes them for ever does not grow. Needs no memory: a communicator
+// without any can be destroyed.
 void keep_for_a_while(tutti_comm* comm) {
-  constexpr size_t kept = 1024;
   static std::mutex mutex;
-  static auto& handles = *new std::deque<std::unique_ptr<tutti_comm>>;
+  static constinit std::array<tutti_comm*, 1024> handles{};
+  static size_t oldest = 0;
   const std::lock_guard lock(mutex);
-  handles.emplace_back(comm);
-  if (handles.size() > kept) handles.pop_front();
+  delete std::exchange(handles[oldest], comm);
+  oldest = (oldest + 1) % handles.size();
 }
 
 // A communicator has descriptors for each of its links, and Debian's limit is 1,024 of them, which is meant to be raised by who

@@ -21,8 +21,11 @@ Endpoint::Endpoint(Interposer::Domain& domain, const tutti_endpoint_config& conf
     : Interposer::Endpoint(domain, config, inner), faults_(std::move(faults)) {}
 
 Endpoint::~Endpoint() {
-  const std::string summary = faults_.summary();
-  if (!summary.empty()) sdk::log(TUTTI_LOG_INFO, "rank " + std::to_string(rank) + ": faults that struck: " + summary);
+  try {
+    const std::string summary = faults_.summary();
+    if (!summary.empty()) sdk::log(TUTTI_LOG_INFO, "rank " + std::to_string(rank) + ": faults that struck: " + summary);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void Endpoint::tell(Kind kind, const Occasion& occasion) const {

@@ -74,7 +74,7 @@ struct Link {
   std::shared_ptr<Box> out = nullptr;  // the peer's box, once its Hello has come
   uint64_t token = 0;                  // of `in`, once this rank's Hello has been sent
   tutti_status failed = TUTTI_OK;      // not TUTTI_OK: this link takes nothing any more, because ...
-  std::string why = "";
+  const char* why = "";
   bool untold = false;  // the record of a loss waits in `events`; until progress writes it there is no room
 
   void tell(uint32_t kind, tutti_status status, uint64_t cookie, uint64_t bytes, uint32_t mark = 0,
@@ -119,7 +119,7 @@ struct Link {
   // Locks the mutex itself, because the core calls it. False: no room now.
   bool send_control(std::string_view message) {
     const std::lock_guard lock(mutex);
-    if (failed && !untold) refuse(failed, peer, "a control message: " + why);
+    if (failed && !untold) refuse(failed, peer, std::string("a control message: ") + why);
     if (message.size() > control_bytes)
       refuse(TUTTI_INVALID_ARGUMENT, peer, "a control message of " + std::to_string(message.size()) + " bytes");
     return !untold && put(control_lane, 0, message.data(), message.size());
@@ -141,13 +141,18 @@ struct Link {
     return true;
   }
 
-  // Takes nothing any more. Every RECV that waits completes with `status`, and the peer finds its boxes ended.
-  void end(tutti_status status, const std::string& reason) {
+  // Takes nothing any more. Every RECV that waits completes with `status`.
+  void end(tutti_status status, const char* reason) {
     for (auto& lane : receives)
       for (; !lane.empty(); lane.pop_front())
         tell(TUTTI_COMPLETION_TRANSFER, status, lane.front().cookie, lane.front().bytes);
     failed = status;
     why = reason;
+    leave();
+  }
+
+  // The peer finds its boxes ended. Needs no memory.
+  void leave() {
     in->ended = true;
     in->messages.clear();
     if (out) out->ended = true;
@@ -181,7 +186,10 @@ struct Endpoint {
     for (uint32_t peer = 0; peer < config.nranks; ++peer)
       links.push_back({events, peer, std::vector<std::deque<tutti_transfer>>(config.lanes)});
   }
-  ~Endpoint() { abort(); }
+  ~Endpoint() {
+    const std::lock_guard lock(mutex);
+    for (Link& link : links) link.leave();
+  }
 
   Link* connect(uint32_t peer) {
     Link& link = links.at(peer);

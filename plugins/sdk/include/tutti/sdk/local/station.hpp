@@ -159,7 +159,8 @@ class Station : public std::enable_shared_from_this<Station> {
     std::atomic<bool> armed_{false};
     // The station's mutex guards these. `has_news_`: there are some, for those who do not hold it.
     std::atomic<bool> has_news_{false};
-    std::vector<uint32_t> news_;
+    std::vector<uint32_t> news_;  // has room for all lines
+    size_t lines_ = 0;
     std::vector<Guest> guests_;
     std::map<uint32_t, uint32_t> invited_;  // numbers, by peer
     std::optional<Error> trouble_;          // a guest could not be let in
@@ -264,6 +265,8 @@ class Station : public std::enable_shared_from_this<Station> {
   void take(Connection& connection, Packet& packet, const Member* reader);
   void let_in(Connection& connection, uint32_t line, Packet& packet, const Member* reader);
   void welcome(uint32_t number, Connection& connection, uint32_t line, Packet& packet, const Member* reader);
+  void trouble(Member& member, const Error& why, const Member* reader);
+  static Error out_of_memory() { return {TUTTI_NO_RESOURCES, "out of memory"}; }  // as short as a string has room for
   void drop(uint64_t mark, const Member* reader);
   void note(LineEnd& end, const Member* reader);
   void wake(Member& member, const Member* reader);
@@ -431,6 +434,7 @@ inline std::optional<Line> Station::Member::visit(uint32_t peer, const Invitatio
       return Line(station_, std::move(end));
     }
     connection.lines.erase(line);
+    --lines_;
     if (sent == Socket::kGone) throw Error(TUTTI_PEER_FAILED, "it closed the connection");
     return std::nullopt;
   }
@@ -462,7 +466,8 @@ inline bool Station::Member::has_news() {
 inline std::vector<uint32_t> Station::Member::take_news() {
   if (!has_news_.load(std::memory_order_seq_cst)) return {};
   const std::lock_guard lock(station_->mutex_);
-  std::vector<uint32_t> news = std::exchange(news_, {});
+  std::vector<uint32_t> news = news_;
+  news_.clear();
   has_news_.store(!guests_.empty() || trouble_, std::memory_order_seq_cst);
   return news;
 }
@@ -512,7 +517,10 @@ inline uint64_t Station::Pages::take(uint64_t bytes) {
 
 inline std::shared_ptr<LineEnd> Station::open(Connection& connection, uint32_t line, Member& member, uint32_t peer) {
   connection.closing.reserve(connection.closing.size() + connection.lines.size() + 2);
-  return connection.lines[line] = std::make_shared<LineEnd>(LineEnd{&connection, line, &member, peer});
+  member.news_.reserve(member.news_.size() + member.lines_ + 1);
+  auto& end = connection.lines[line] = std::make_shared<LineEnd>(LineEnd{&connection, line, &member, peer});
+  ++member.lines_;
+  return end;
 }
 
 inline Line Station::adopt(Member& member, uint32_t peer, Socket socket) {
@@ -536,19 +544,19 @@ inline void Station::read_all(Member& reader) {
   if (!knocked) return;
   try {
     door_.look([&](uint32_t number, Socket socket, Packet& packet) {
+      Member& member = *invited_.at(number).first;
       try {
         welcome(number, connect(std::move(socket), 1), 0, packet, &reader);
       } catch (const Error& error) {
-        Member& member = *invited_.at(number).first;
-        member.trouble_ = error;
-        wake(member, &reader);
+        trouble(member, error, &reader);
+      } catch (const std::bad_alloc&) {
+        trouble(member, out_of_memory(), &reader);
       }
     });
   } catch (const Error& error) {  // it is not known who was to come, so all that wait for a peer get it
-    for (const auto& [number, invited] : invited_) {
-      invited.first->trouble_ = error;
-      wake(*invited.first, &reader);
-    }
+    for (const auto& [number, invited] : invited_) trouble(*invited.first, error, &reader);
+  } catch (const std::bad_alloc&) {
+    for (const auto& [number, invited] : invited_) trouble(*invited.first, out_of_memory(), &reader);
   }
   is_busy_.store(door_.has_strangers(), std::memory_order_seq_cst);
 }
@@ -620,17 +628,29 @@ inline void Station::let_in(Connection& connection, uint32_t line, Packet& packe
     connection.closing.reserve(connection.closing.size() + connection.lines.size() + 2);
     return hang_up(connection, line);
   }
-  welcome(*number, connection, line, packet, reader);
+  Member& member = *invited_.at(*number).first;
+  try {
+    welcome(*number, connection, line, packet, reader);
+  } catch (const std::bad_alloc&) {
+    trouble(member, out_of_memory(), reader);
+  }
 }
 
 inline void Station::welcome(uint32_t number, Connection& connection, uint32_t line, Packet& packet,
                              const Member* reader) {
   const auto [member, peer] = invited_.at(number);
   member->guests_.reserve(member->guests_.size() + 1);  // a Guest must not end here, where the mutex is held
+  std::shared_ptr<LineEnd> end = open(connection, line, *member, peer);
   invited_.erase(number);
   member->invited_.erase(peer);
-  member->guests_.push_back({peer, Line(shared_from_this(), open(connection, line, *member, peer)), std::move(packet)});
+  member->guests_.push_back({peer, Line(shared_from_this(), std::move(end)), std::move(packet)});
   wake(*member, reader);
+}
+
+// A peer that was to come cannot: those that the member still awaits are refused.
+inline void Station::trouble(Member& member, const Error& why, const Member* reader) {
+  member.trouble_ = why;
+  wake(member, reader);
 }
 
 inline void Station::drop(uint64_t mark, const Member* reader) {
@@ -655,7 +675,7 @@ inline void Station::wake(Member& member, const Member* reader) {
 }
 
 inline void Station::close(LineEnd& end, std::string_view last) noexcept {
-  end.member = nullptr;
+  if (Member* const member = std::exchange(end.member, nullptr)) --member->lines_;
   if (Connection* const connection = std::exchange(end.connection, nullptr)) {
     connection->lines.erase(end.line);
     hang_up(*connection, end.line, last);

@@ -56,6 +56,9 @@ struct Pair {
     EXPECT_EQ(guests[0].peer, 1u);
     guests[0].line.name_station(visitor.station->place().name);
     host.lines.push_back(std::move(guests[0].line));
+    EXPECT_EQ(host.lines.back().send(Word()), Socket::kSent);
+    EXPECT_EQ(visitor.lines.back().receive().outcome, Packet::kHere);
+    visitor.members.back()->take_news();
   }
 };
 
@@ -76,6 +79,21 @@ TEST(Station, ManyCommunicatorsOfTwoRanksHaveTwoSocketsAndNothingMore) {
     EXPECT_EQ(value_of(pair.a.lines[n].receive()), n + 1000);
     EXPECT_EQ(pair.a.lines[n].receive().outcome, Packet::kNothing);
   }
+}
+
+// The second communicator comes while the host does not know yet that the first has withdrawn its invitation.
+TEST(Station, AVisitDoesNotDependOnOneThatIsNotLetIn) {
+  Pair::Side host, visitor;
+  for (Pair::Side* side : {&host, &visitor})
+    for (int n = 0; n < 2; n++) side->members.push_back(std::make_unique<Station::Member>(side->station, kPageBytes));
+  for (size_t n = 0; n < 2; n++) {
+    const auto [invitation, number] = host.members[n]->invite(1);
+    visitor.lines.push_back(std::move(*visitor.members[n]->visit(0, invitation, number, {})));
+    if (n == 0) host.members[0].reset();
+  }
+  host.members[1]->read();
+  EXPECT_EQ(host.members[1]->take_guests().size(), 1u);
+  EXPECT_EQ(visitor.lines[0].receive().outcome, Packet::kClosed);
 }
 
 TEST(Station, WhoReadsHandsTheOthersTheirPacketsAndTheirDescriptors) {

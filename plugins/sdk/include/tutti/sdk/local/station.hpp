@@ -215,6 +215,7 @@ class Station : public std::enable_shared_from_this<Station> {
     uint64_t mark;
     Socket socket;
     uint32_t next_line;
+    bool is_let_in;  // at the other station, whose member may have withdrawn the invitation
     std::optional<Token> name;  // of the other station
     std::map<uint32_t, std::shared_ptr<LineEnd>> lines;
     std::vector<Closing>
@@ -238,7 +239,7 @@ class Station : public std::enable_shared_from_this<Station> {
   Connection& connect(Socket socket, uint32_t next_line) {
     const uint64_t mark = next_mark_++;
     sleeper_.watch(socket.get(), EPOLLIN, mark);
-    return connections_.emplace(mark, Connection{mark, std::move(socket), next_line, {}, {}, {}}).first->second;
+    return connections_.emplace(mark, Connection{mark, std::move(socket), next_line, next_line == 1, {}, {}, {}}).first->second;
   }
   static std::shared_ptr<LineEnd> open(Connection& connection, uint32_t line, Member& member, uint32_t peer);
   static Socket::Sent send(Connection& connection, uint32_t line, Header::Kind kind, std::string_view payload,
@@ -423,7 +424,7 @@ inline std::optional<Line> Station::Member::visit(uint32_t peer, const Invitatio
                                                   const std::vector<int>& descriptors) {
   const std::lock_guard lock(station_->mutex_);
   for (auto& [mark, connection] : station_->connections_) {
-    if (connection.name != invitation.name) continue;
+    if (connection.name != invitation.name || !connection.is_let_in) continue;
     const Knock knock{.guest = number, .token = invitation.token};
     const uint32_t line = connection.next_line;
     std::shared_ptr<LineEnd> end = open(connection, line, *this, peer);
@@ -571,6 +572,7 @@ inline void Station::read(uint64_t mark, const Member* reader) {
 }
 
 inline void Station::take(Connection& connection, Packet& packet, const Member* reader) {
+  connection.is_let_in = true;
   Header header;
   std::memcpy(&header, packet.data.data(), sizeof header);
   packet.bytes -= sizeof header;

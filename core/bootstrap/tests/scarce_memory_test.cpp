@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A thread that lacks memory while it carries messages of ranks: none is lost, none comes changed.
-#include "../../tests/harness/scarce_memory.hpp"
+#include "harness/scarce_memory.hpp"
 
 #include "bootstrap/pair_ledger.hpp"
 #include "meeting_fixture.hpp"

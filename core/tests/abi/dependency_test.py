@@ -19,7 +19,8 @@
                                             algorithm in Python, <tutti/sdk/algorithm.hpp> as well
   tests of plugins                          may use <tutti/schedule.h> as well
   tests of any member                       may use <tutti/sdk/time_scale.hpp> and, of core/tests, the virtual clock
-                                            "harness/virtual_time/virtual_time.hpp", which include nothing
+                                            "harness/virtual_time/virtual_time.hpp" and the threads without memory of
+                                            "harness/scarce_memory.hpp", which include nothing
   conformance                               the library of tools that runs schedules, "simulation/simulation.hpp"; that library's test
                                             the schedules written by hand of core/schedule/tests, which need <tutti/schedule.h> alone
 and nobody names a file of another member. What each crate of the core includes stands in docs/architecture.md, as it is.
@@ -42,7 +43,7 @@ EXACT_SUM = "tutti/sdk/exact_sum.hpp"  # one test compares the host's exact sums
 TEXT = "tutti/sdk/text.hpp"
 TRACE = "tutti/trace.h"
 CODEC = "kernels/codec.hpp"
-VIRTUAL_TIME = "harness/virtual_time/virtual_time.hpp"
+FOR_ALL_TESTS = {"harness/virtual_time/virtual_time.hpp", "harness/scarce_memory.hpp"}
 SIMULATION, BY_HAND = "simulation/simulation.hpp", "schedule_builder.hpp"
 BASE, NET = "tutti/base/", "tutti/net/"  # of core and plugins alike
 # The crates of the core. Each may include those above it.
@@ -135,7 +136,7 @@ def own_file(member, file, target):
 
 def judge(member, file, form, target):
     """What is wrong with one include, or None."""
-    if form == '"' and target == VIRTUAL_TIME and for_tests(file):
+    if form == '"' and target in FOR_ALL_TESTS and for_tests(file):
         return None
     if form == '"' and (str(member), target) == ("conformance", SIMULATION):
         return None

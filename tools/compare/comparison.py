@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import busy
+import cores
 import goals
 import parts
 from contestants import contestants
@@ -158,9 +159,11 @@ def write_comparison(plan, results, facts):
     """The files, and what is printed."""
     all_rows = rows(results)
     found = goals.verdicts(all_rows, facts["machine"]["cores"])
-    standing = goals.report(found)
-    (plan.o / "compare.json").write_text(written({**document(results, all_rows, facts), **goals.document(found)}))
-    (plan.o / "compare.md").write_text(tables(all_rows) + "\n" + standing)
+    apart = goals.not_comparable(all_rows, facts["machine"]["cores"])
+    standing = goals.report(found, apart)
+    met = cores.sentence(results)
+    (plan.o / "compare.json").write_text(written({**document(results, all_rows, facts), **goals.document(found, apart)}))
+    (plan.o / "compare.md").write_text((f"{met}\n\n" if met else "") + tables(all_rows) + "\n" + standing)
     for (ranks, transport), part in groups(all_rows, lambda row: (row.ranks, row.transport)):
         if drawn := picture(f"{ranks} ranks over {transport}", part):
             (plan.o / f"compare-{ranks}-{transport}.svg").write_text(drawn)
@@ -168,7 +171,7 @@ def write_comparison(plan, results, facts):
     for (ranks, transport, name, why), some in groups(results.reasons.items(),
                                                       lambda one: (*one[0][:2], one[0][3], one[1])):
         print(f"{name}, {ranks} ranks over {transport}, {', '.join(key[2] for key, _ in some)}: {why}")
-    for line in summary(all_rows):
+    for line in [*summary(all_rows), *([met] if met else [])]:
         print(line)
     print(f"{plan.o}/compare.json, compare.md, and pictures where a peer took part")
     return 1 if any(key[3].startswith("tutti") for key in results.reasons) else 0

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The goals, as ratios of times measured in one run, and the points that miss them."""
+from collections import Counter
 from dataclasses import dataclass
 from typing import Callable
 
-from report import NOISY, Figure, Row, size_text, time_text
+from report import LIMIT, NOISY, PEER, Figure, Row, size_text, time_text
 
 LARGE, BULK = 64 << 10, 1 << 20  # bytes, from which on a goal holds
 
@@ -66,17 +67,26 @@ class Verdict:
         return self.spread > NOISY
 
 
+def _places(all_rows, number):
+    """Each goal at each point and kind of memory for which it holds, on this number of cores."""
+    return [(goal, row, memory) for goal in GOALS for row in all_rows if goal.holds(row, row.ranks > number)
+            for memory in goal.memories]
+
+
 def verdicts(all_rows, cores):
-    """Each goal at each point for which it has both figures."""
+    """Each goal at each point for which it has both figures, of runs that met the same kind of cores."""
     found = []
-    for goal in GOALS:
-        for row in all_rows:
-            if not goal.holds(row, row.ranks > cores):
-                continue
-            for memory in (memory for memory in goal.memories if memory in row.tutti):
-                if other := row.limits.get(memory) if goal.limit else row.peer:
-                    found.append(Verdict(goal, row, memory, row.tutti[memory], other))
+    for goal, row, memory in _places(all_rows, cores):
+        other = row.limits.get(memory) if goal.limit else row.peer
+        if memory in row.tutti and other:
+            found.append(Verdict(goal, row, memory, row.tutti[memory], other))
     return found
+
+
+def not_comparable(all_rows, cores):
+    """By goal how many points it has whose runs met different cores: these count neither as met nor as missed."""
+    return Counter(goal.name for goal, row, memory in _places(all_rows, cores)
+                   if (LIMIT if goal.limit else PEER, memory) in row.apart)
 
 
 def behind(found):
@@ -84,21 +94,23 @@ def behind(found):
     return sorted((one for one in found if not one.met), key=lambda one: one.goal.most / one.ratio)
 
 
-def counts(found):
-    """By goal with at least one point: (goal, points, met, missed, how many of the missed are noisy)."""
+def counts(found, apart):
+    """By goal with at least one point: (goal, points, met, missed, how many of the missed are noisy, not comparable).
+    `apart`: the points by goal that are not comparable; they are in addition to the others."""
     told = []
     for goal in GOALS:
         some = [one for one in found if one.goal is goal]
         missed = [one for one in some if not one.met]
-        if some:
-            told.append((goal, len(some), len(some) - len(missed), len(missed), sum(one.noisy for one in missed)))
+        if some or apart[goal.name]:
+            told.append((goal, len(some), len(some) - len(missed), len(missed), sum(one.noisy for one in missed), apart[goal.name]))
     return told
 
 
-def counts_table(found):
-    lines = ["| goal | of a point | points | met | missed | missed, noisy |", "| --- | --- | ---: | ---: | ---: | ---: |"]
-    lines += [f"| {goal.name} | {goal.text} | {points} | {met} | {missed} | {noisy} |"
-              for goal, points, met, missed, noisy in counts(found)]
+def counts_table(found, apart):
+    """Points that are not comparable, since contestants met different cores, have a column of their own."""
+    lines = ["| goal | of a point | points | met | missed | missed, noisy | not comparable |",
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
+    lines += [f"| {goal.name} | {goal.text} | " + " | ".join(map(str, figures)) + " |" for goal, *figures in counts(found, apart)]
     return "\n".join(lines) + "\n"
 
 
@@ -118,16 +130,17 @@ def behind_table(found):
     return "\n".join(lines) + "\n"
 
 
-def report(found):
+def report(found, apart):
     """Both tables, with headings."""
-    return ("### Goals\n\n" + counts_table(found) + "\n### Where Tutti is behind\n\n" + behind_table(found))
+    return ("### Goals\n\n" + counts_table(found, apart) + "\n### Where Tutti is behind\n\n" + behind_table(found))
 
 
-def document(found):
+def document(found, apart):
     """For JSON."""
     return {
         "goals": [{"goal": goal.name, "text": goal.text, "most": goal.most, "points": points, "met": met,
-                   "missed": missed, "missed_noisy": noisy} for goal, points, met, missed, noisy in counts(found)],
+                   "missed": missed, "missed_noisy": noisy, "not_comparable": unlike}
+                  for goal, points, met, missed, noisy, unlike in counts(found, apart)],
         "behind": [{"goal": one.goal.name, "ranks": one.row.ranks, "transport": one.row.transport, "memory": one.memory,
                     "collective": one.row.collective, "bytes": one.row.bytes, "mode": one.row.mode,
                     "tutti_us": one.tutti.us, "other": one.other.name, "other_us": one.other.us, "ratio": one.ratio,

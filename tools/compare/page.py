@@ -25,7 +25,12 @@ memory.
 The spread is the slowest round divided by the fastest, of Tutti or of the best peer, whichever is larger. Of five
 rounds or more the slowest and the fastest one are left out of it. A spread above x{NOISY} makes a point noisy: the
 machine was not quiet. Noisy points are marked and do not count in the summaries. A limit whose own rounds differ by
-more than x{NOISY} has its spread beside it and does not count either."""
+more than x{NOISY} has its spread beside it and does not count either.
+
+Two ranks measure right before and right after each point how near their cores are: a virtual machine's host may give
+each start of a program near cores or far ones. All figures of a row are of runs that met the same kind. The column
+"cores" has the kind and the number of such runs, of the contestant with the fewest. A point whose contestants or
+limits met no common kind is not comparable: it counts neither as met nor as missed."""
 
 HOW_BEHIND = """\
 Where Tutti is behind: sizes with the ratio to the best peer or to the limit, the farther one of constant and rewritten
@@ -73,9 +78,10 @@ def _verdicts(file):
 def _behind(file, why):
     """How many points miss each goal, and a line for each collective that misses one, with its reason."""
     found = _verdicts(file)
-    if not found:
+    apart = goals.not_comparable(file.rows, file.about["machine"]["cores"])
+    if not found and not apart:
         return ""
-    lines = [f"### Goals, {file.title}\n", goals.counts_table(found)]
+    lines = [f"### Goals, {file.title}\n", goals.counts_table(found, apart)]
     missed = goals.behind(found)
     if not missed:
         return "\n".join([*lines, "No goal is missed.\n"])
@@ -125,9 +131,10 @@ def _facts(file):
                 for name, version in about["versions"].items()]
     busy = f" The machine was busy before (load {about['load_before']:.1f})." if about["load_before"] > IDLE else ""
     where = "virtual machine" if machine["virtual"] else "machine"
+    met = _wrapped(file.met) + "\n\n" if file.met else ""
     return (_wrapped(f"Measured on {about['date']} on a {where} with {machine['cores']} cores of {machine['processor']}, "
                      f"{machine['system']}, {machine['kernel']}, in {about['rounds']} rounds.{busy}") + "\n\n" + _wrapped(f"{', '.join(versions)}.")
-            + f"\n\n    {about['command']}\n")
+            + f"\n\n{met}    {about['command']}\n")
 
 
 def _standing(file):

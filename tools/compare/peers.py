@@ -131,8 +131,9 @@ class Programs:
     def _make(self, library):
         self.folder.mkdir(parents=True, exist_ok=True)
         source, program, loop = HERE / "programs", self.folder / library, self.folder / "loop.o"
-        if not loop.exists() or loop.stat().st_mtime < (source / "loop.c").stat().st_mtime:
-            _compile(["gcc", "-O3", "-c", source / "loop.c", "-o", loop], "the measuring loop")
+        parts = [source / "loop.c", source / "line.c"]
+        if not loop.exists() or loop.stat().st_mtime < max(part.stat().st_mtime for part in parts):
+            _compile(["gcc", "-O3", "-r", "-nostdlib", *parts, "-o", loop], "the measuring loop")
         what = f"the program for {library}"
         if library == "tutti":
             libraries = self.build / "lib"

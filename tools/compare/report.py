@@ -4,11 +4,14 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Optional
 
+import cores
 import profiles
 from runs import median
 
-FORMAT = "tutti-compare/3"
+FORMAT = "tutti-compare/4"
 MEMORIES = ("ordinary", "registered")
+PLACE = ("ranks", "transport", "collective", "bytes", "mode")
+PEER, LIMIT = "peer", "limit"
 NOISY = 1.5  # a spread above this: the machine was not quiet
 NEAR = 1.1  # times the best peer
 
@@ -50,58 +53,111 @@ class Row:
     peer: Optional[Figure]  # the best one
     limits: dict  # Figure by the kind of memory, where there is a yardstick
     libraries: dict = field(default_factory=dict)  # Figure of each peer's fastest setting, by library
+    cores: str = cores.ONE  # all figures are of runs that met this kind of cores
+    fewest: int = 0  # runs of this kind, of the contestant that has fewest
+    most: int = 0  # runs of all kinds, of the contestant that has most
+    apart: dict = field(default_factory=dict)  # why there is no ratio although all were measured, by (PEER or LIMIT, memory)
+
+    @property
+    def place(self):
+        return self.ranks, self.transport, self.collective, self.bytes, self.mode
 
     @property
     def spread(self):
-        return max(one.spread for one in [*self.tutti.values(), *([self.peer] if self.peer else [])])
+        return max((one.spread for one in [*self.tutti.values(), *([self.peer] if self.peer else [])]), default=1)
 
     @property
     def noisy(self):
         return self.spread > NOISY
 
     def ratio(self, memory):
-        """To the best peer; None: there is none, or no such memory."""
+        """To the best peer; None: there is none, no such memory, or the runs met different cores."""
         return self.tutti[memory].us / self.peer.us if self.peer and memory in self.tutti else None
 
     def from_limit(self, memory):
         return self.tutti[memory].us / self.limits[memory].us if memory in self.limits else None
 
 
-def _limit_of(place, memory, yardsticks):
+def _yardsticks_of(place, memory, measured):
+    """The names of the yardsticks that were measured, whether "own" is added, and the bytes that each rank moves."""
     ranks, transport, collective, size, _ = place
     if ranks != 2:
-        return None
+        return [], False, 0
     table = OVER_TCP if transport == "tcp" else REGISTERED if memory == "registered" else ORDINARY
     if transport == "shm" and (collective == "barrier" or size <= 64):
-        names, moved = ("line",), 8
-    elif collective in table:
-        names, share = table[collective]
-        moved = max(size // share, 8)
-    else:
+        return [name for name in ("line",) if (name, 8) in measured], False, 8
+    names, share = table.get(collective, ((), 1))
+    moved = max(size // share, 8)
+    with_own = transport == "shm" and collective in WITH_OWN_BLOCK and ("own", moved) in measured
+    return [name for name in names if (name, moved) in measured], with_own, moved
+
+
+def _met_yardsticks(place, memory, yardsticks):
+    """By name the runs of each kind of cores."""
+    names, with_own, moved = _yardsticks_of(place, memory, yardsticks)
+    return {name: yardsticks[name, moved] for name in [*names, *(["own"] if names and with_own else [])]}
+
+
+def _limit_of(met, kind):
+    """The best of these yardsticks, with "own" in addition; None: there is none, or one of them has no run of this kind."""
+    if not met or any(kind not in kinds for kinds in met.values()):
         return None
-    found = [Figure.of(name, yardsticks[name, moved]) for name in names if (name, moved) in yardsticks]
-    best = min(found, key=lambda one: one.us, default=None)
-    own = yardsticks.get(("own", moved))
-    if best and own and transport == "shm" and collective in WITH_OWN_BLOCK and best.name != "line":
-        return Figure.of(best.name + " and own", [a + b for a, b in zip(yardsticks[best.name, moved], own)])
-    return best
+    best = min((Figure.of(name, kinds[kind]) for name, kinds in met.items() if name != "own"), key=lambda one: one.us)
+    if "own" not in met:
+        return best
+    return Figure.of(best.name + " and own", [a + b for a, b in zip(met[best.name][kind], met["own"][kind])])
 
 
 def rows(results):
-    """A row for each point that Tutti has a figure for, in the order of measuring."""
+    """A row for each point that Tutti was measured at, in the order of measuring."""
+    kinds = cores.Kinds.of(results)
+    yardsticks = {key: kinds.divide(runs, results.yardstick_lines.get(key)) for key, runs in results.yardsticks.items()}
     made = []
     for place, times in results.points.items():
-        used = profiles.of_rounds(results.profiles.get(place, {}))
-        figures = [Figure.of(name, rounds, used.get(name)) for name, rounds in times.items()]
-        peers = [one for one in figures if not one.name.startswith("tutti")]
-        tutti = {"registered" if "registered" in one.name else "ordinary": one for one in figures if one not in peers}
-        limits = {memory: limit for memory in tutti if (limit := _limit_of(place, memory, results.yardsticks))}
-        libraries = {}
-        for one in sorted(peers, key=lambda one: one.us, reverse=True):  # the fastest comes last and stays
-            libraries[one.name.split(",")[0]] = one
-        if tutti:
-            made.append(Row(*place, tutti, min(peers, key=lambda one: one.us, default=None), limits, libraries))
+        lines = results.lines.get(place, {})
+        met = {name: kinds.divide(runs, lines.get(name)) for name, runs in times.items()}
+        if any(name.startswith("tutti") for name in met):
+            made.append(_row_of(place, met, yardsticks, results, kinds))
     return made
+
+
+def _memory(name):
+    return "registered" if "registered" in name else "ordinary"
+
+
+def _row_of(place, met, yardsticks, results, kinds):
+    """Of runs that met one kind of cores: that of most contestants. `met`: by contestant the runs of each kind."""
+    own = {name: runs for name, runs in met.items() if name.startswith("tutti")}
+    others = {name: runs for name, runs in met.items() if name not in own}
+    stand = {_memory(name): _met_yardsticks(place, _memory(name), yardsticks) for name in own}
+    kind = kinds.choose(dict(list(own.items())[:1]), met, {name: runs for some in stand.values() for name, runs in some.items()})
+    used = profiles.of_rounds(_profiles_of(results, place, kind, kinds))
+    figures = {name: Figure.of(name, runs[kind], used.get(name)) for name, runs in met.items() if kind in runs}
+    peers = sorted((figures[name] for name in others if name in figures), key=lambda one: one.us, reverse=True)
+    tutti = {_memory(name): figures[name] for name in own if name in figures}
+    limits = {memory: limit for memory in tutti if (limit := _limit_of(stand[memory], kind))}
+    apart = {}
+    for name, runs in own.items():
+        memory = _memory(name)
+        if others and (memory not in tutti or len(peers) < len(others)):
+            apart[PEER, memory] = cores.apart({name: runs, **others})
+        if stand[memory] and memory not in limits:
+            apart[LIMIT, memory] = cores.apart({name: runs, **stand[memory]})
+    return Row(*place, tutti, peers[-1] if peers and len(peers) == len(others) else None, limits,
+               {one.name.split(",")[0]: one for one in peers},  # the fastest setting comes last and stays
+               kind, min(len(runs.get(kind, [])) for runs in met.values()),
+               max(len(runs) for runs in results.points[place].values()), apart)
+
+
+def _profiles_of(results, place, kind, kinds):
+    """By contestant those of its runs that met this kind of cores. A file has one of all of these."""
+    lines, found = results.lines.get(place, {}), {}
+    for name, some in results.profiles.get(place, {}).items():
+        own = lines.get(name, [])
+        kept = kinds.divide(some, own).get(kind) if len(some) == len(own) else some
+        if kept:
+            found[name] = kept
+    return found
 
 
 def groups(all_rows, key):
@@ -133,20 +189,31 @@ def _limit_text(limit):
     return f"{time_text(limit.us)} ({limit.name}{unsure})"
 
 
+def cores_text(row):
+    """ "0.12 us, 2 of 5": the kind of cores, and how many runs of it the contestant with the fewest has; "": of one kind"""
+    return "" if row.cores == cores.ONE else f"{row.cores}, {row.fewest} of {row.most}"
+
+
+def _peer_text(row):
+    why = next((why for (what, _), why in row.apart.items() if what == PEER), "")
+    return f"{time_text(row.peer.us)} ({row.peer.name})" if row.peer else f"not comparable: {why}" if why else "none"
+
+
 def table(some):
     """Rows of one collective and mode as Markdown. Of two values the first is for ordinary memory, the second for
-    registered memory. A ratio below 1 is in Tutti's favour."""
+    registered memory. A ratio below 1 is in Tutti's favour. The column of cores is there if runs met different ones."""
     memories = [memory for memory in MEMORIES if any(memory in row.tutti for row in some)]
-    lines = ["| bytes | " + " | ".join(f"Tutti, {memory}, us" for memory in memories) +
-             " | best peer, us | limit, us | Tutti / peer | Tutti / limit | spread |", "| ---: " * (6 + len(memories)) + "|"]
+    with_cores = any(cores_text(row) for row in some)
+    head = ["bytes", *(f"Tutti, {memory}, us" for memory in memories), "best peer, us", "limit, us", "Tutti / peer", "Tutti / limit",
+            "spread", *(["cores"] if with_cores else [])]
+    lines = ["| " + " | ".join(head) + " |", "| ---: " * len(head) + "|"]
     for row in sorted(some, key=lambda row: row.bytes):
         own = [time_text(row.tutti[memory].us) if memory in row.tutti else "" for memory in memories]
-        peer = f"{time_text(row.peer.us)} ({row.peer.name})" if row.peer else "none"
         limits = dict.fromkeys(_limit_text(row.limits[memory]) for memory in memories if memory in row.limits)
         ratios, far = ([f"{value:.2f}" for memory in memories if (value := of(memory)) is not None]
                        for of in (row.ratio, row.from_limit))
-        cells = [size_text(row.bytes), *own, peer, " and ".join(limits), " and ".join(ratios), " and ".join(far),
-                 f"x{row.spread:.2f}" + (", noisy" if row.noisy else "")]
+        cells = [size_text(row.bytes), *own, _peer_text(row), " and ".join(limits), " and ".join(ratios), " and ".join(far),
+                 f"x{row.spread:.2f}" + (", noisy" if row.noisy else ""), *([cores_text(row)] if with_cores else [])]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -197,29 +264,35 @@ def summary(all_rows):
                 lines.append(f"{ranks} ranks over {transport}, {memory} memory: {tally.sentence()}; the worst is "
                              f"{case_text(worst)}: {ratio:.2f} of {worst.peer.name}")
     noisy = sum(row.noisy for row in all_rows)
-    return lines + ([f"{noisy} of {len(all_rows)} points are noisy (spread above x{NOISY}) and not counted"] if noisy else [])
+    lines += [f"{noisy} of {len(all_rows)} points are noisy (spread above x{NOISY}) and not counted"] if noisy else []
+    unlike = sum(bool(row.apart) for row in all_rows)
+    return lines + ([f"{unlike} of {len(all_rows)} points are not comparable in all: contestants or limits met different cores"]
+                    if unlike else [])
 
 
 def _row(row):
     """Without what the points have."""
     def slim(figure):
         return {name: value for name, value in figure.items() if name != "profile"}
-    told = {name: value for name, value in asdict(row).items() if name != "libraries"}
+    told = {name: value for name, value in asdict(row).items() if name not in ("libraries", "apart")}
+    told["not_comparable"] = [{"to": what, "memory": memory, "reason": why} for (what, memory), why in row.apart.items()]
     for kind in ("tutti", "limits"):
         told[kind] = {memory: slim(figure) for memory, figure in told[kind].items()}
     return {**told, "peer": told["peer"] and slim(told["peer"])}
 
 
 def document(results, all_rows, about):
-    """Everything, for JSON."""
+    """Everything, for JSON. A point's profiles are of the runs that its row is made of."""
+    kinds, chosen = cores.Kinds.of(results), {row.place: row.cores for row in all_rows}
     return {
         "format": FORMAT,
         **about,
         "profile": list(profiles.NAMES),
-        "points": [{"ranks": r, "transport": t, "collective": c, "bytes": b, "mode": m, "us": times,
-                    "profile": profiles.written(results.profiles.get((r, t, c, b, m), {}))}
-                   for (r, t, c, b, m), times in results.points.items()],
-        "yardsticks": [{"name": name, "bytes": size, "us": times} for (name, size), times in results.yardsticks.items()],
+        "points": [{**dict(zip(PLACE, place)), "us": times, "line": results.lines.get(place, {}),
+                    "profile": profiles.written(_profiles_of(results, place, chosen.get(place, cores.ONE), kinds))}
+                   for place, times in results.points.items()],
+        "yardsticks": [{"name": name, "bytes": size, "us": times, "line": results.yardstick_lines.get((name, size), [])}
+                       for (name, size), times in results.yardsticks.items()],
         "absent": [{"ranks": r, "transport": t, "collective": c, "contestant": name, "reason": why}
                    for (r, t, c, name), why in results.reasons.items()],
         "rows": [_row(row) for row in all_rows],

@@ -66,16 +66,22 @@ class Results:
     def __init__(self):
         self.points = {}
         self.profiles = {}  # by the same, and contestant: a list of each run's profile
+        self.lines = {}  # by the same: a list of each run's line times, before and after
         self.yardsticks = {}  # by (name, bytes)
+        self.yardstick_lines = {}
         self.reasons = {}  # by (ranks, transport, collective, contestant)
 
-    def add(self, place, contestant, median, profile=None):
+    def add(self, place, contestant, median, profile=None, line=None):
         self.points.setdefault(place, {}).setdefault(contestant, []).append(median)
         if profile:
             self.profiles.setdefault(place, {}).setdefault(contestant, []).append(profile)
+        if line:
+            self.lines.setdefault(place, {}).setdefault(contestant, []).append(line)
 
-    def add_yardstick(self, name, size, median):
+    def add_yardstick(self, name, size, median, line=None):
         self.yardsticks.setdefault((name, size), []).append(median)
+        if line:
+            self.yardstick_lines.setdefault((name, size), []).append(line)
 
 
 def median(values):
@@ -116,13 +122,19 @@ def _measure_limits(plan, programs, results, say):
     lists = [",".join(str(size) for size in sorted(sizes)) for sizes in (two, two | halves)]
     try:
         argv = [str(programs.of("limits")), *lists, str(max(1, plan.milliseconds // 2))]
-        lines, why = run([(argv, programs.environment)], 290)
+        with tempfile.TemporaryDirectory(prefix="compare-") as folder:
+            lines, why = run([(argv, {**programs.environment, **line_setting(2, folder)})], 290)
     except Absent as absent:
         lines, why = [], str(absent)
     if why:
         say(f"the machine's limits are not all measured: {why}")
     for line in lines:
-        results.add_yardstick(line["yardstick"], line["bytes"], median(line["us"]))
+        results.add_yardstick(line["yardstick"], line["bytes"], median(line["us"]), line.get("line_us"))
+
+
+def line_setting(ranks, folder):
+    """Makes two ranks that have a core each measure how near these are: programs/line.h."""
+    return {"COMPARE_LINE": os.path.join(folder, "line")} if ranks == 2 <= len(os.sched_getaffinity(0)) else {}
 
 
 def arguments_of(part, collectives, milliseconds):
@@ -145,8 +157,10 @@ def _measure(plan, part, contestant, programs, results):
         limit = 90 + points * plan.milliseconds / 100 + sum(part.sizes) * part.ranks * len(left) / 20e6
         try:
             with tempfile.TemporaryDirectory(prefix="compare-") as meeting:
-                lines, why = run(command(contestant, part.ranks, arguments_of(part, left, plan.milliseconds), programs, meeting),
-                                 limit)
+                arguments = arguments_of(part, left, plan.milliseconds)
+                setting = line_setting(part.ranks, meeting)
+                lines, why = run([(argv, {**environment, **setting}) for argv, environment in
+                                  command(contestant, part.ranks, arguments, programs, meeting)], limit)
         except Absent as absent:
             lines, why = [], str(absent)
         _keep(part, contestant, lines, results, key)
@@ -167,4 +181,4 @@ def _keep(part, contestant, lines, results, key):
             results.reasons[key(line["collective"])] = "has no such collective for this number of ranks"
         elif "us" in line:
             place = (part.ranks, part.transport, line["collective"], line["bytes"], line["mode"])
-            results.add(place, contestant.name, median(line["us"]), line.get("profile"))
+            results.add(place, contestant.name, median(line["us"]), line.get("profile"), line.get("line_us"))

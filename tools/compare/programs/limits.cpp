@@ -6,7 +6,8 @@
 // usage: limits SIZES COPIES MILLISECONDS
 //
 // One line of JSON for each yardstick and size, with the times of seven batches of calls. COPIES are the sizes of what
-// goes both ways: staged_copy, fetch, fetch_direct, sockets and own.
+// goes both ways: staged_copy, fetch, fetch_direct, sockets and own. With COMPARE_LINE (line.h) a line of JSON also has
+// the time of a cache line right before and right after its calls.
 //
 //   line      a cache line there and back, once: the limit of the smallest messages
 //   staged    all_reduce of private memory through slots in shared memory
@@ -45,6 +46,7 @@
 #include <string>
 #include <vector>
 
+#include "line.h"
 #include "loop.h"
 
 namespace {
@@ -242,11 +244,15 @@ class Yard {
       const float us = median(batches_of(limit_us_ / 8, batches_to_try, [&] { body(way); }));
       if (best_us == 0 || us < best_us) best = &way, best_us = us;
     }
+    const double before = line_us(me_);
     const auto times = batches_of(limit_us_, batches, [&] { body(*best); });
+    const double after = line_us(me_);
     if (me_) return;
     std::printf("{\"yardstick\": \"%s\", \"bytes\": %zu, \"us\": [", name, n * sizeof(float));
     for (int i = 0; i < batches; ++i) std::printf("%s%.4g", i ? ", " : "", static_cast<double>(times[i]));
-    std::printf("]}\n");
+    std::printf("]");
+    if (after > 0) std::printf(", \"line_us\": [%.4g, %.4g]", before, after);
+    std::printf("}\n");
     std::fflush(stdout);
   }
 

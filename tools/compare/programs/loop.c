@@ -15,6 +15,9 @@
  * profile: what one call used of a process, the mean over calls and ranks. A latency point has the median and the 99th
  * percentile of the calls' times, each on the rank with the longest. Results are checked before and after the calls. A
  * line {"done": COLLECTIVE} follows the points of a collective.
+ *
+ * With two ranks and COMPARE_LINE (line.h), a constant or rewritten point also has the time of a cache line between the
+ * ranks right before and right after its calls.
  */
 #define _GNU_SOURCE
 #include "loop.h"
@@ -28,6 +31,8 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "line.h"
 
 static const char* const names[COLLECTIVES] = {"broadcast",  "reduce",  "all_reduce",     "gather",
                                                "all_gather", "scatter", "reduce_scatter", "all_to_all",
@@ -102,6 +107,7 @@ struct point {
   float *times, *all_times; /* of this rank, of all */
   float* word;
   double use[USES]; /* of this rank */
+  double line_us[2]; /* before and after the calls; 0: not measured */
 };
 
 /* A stretch of the input: element i is value[i % PERIOD]. */
@@ -249,18 +255,27 @@ static void print_profile(struct point* point, size_t calls) {
   if (library->rank == 0) printf("}");
 }
 
+/* Both ranks have ended their calls, so neither needs the other's progress while it measures. */
+static double line_now(const struct library* library) {
+  if (library->nranks != 2) return 0;
+  barrier(library);
+  return line_us(library->rank);
+}
+
 static void print_head(const struct point* point, int mode) {
   printf("{\"collective\": \"%s\", \"bytes\": %zu, \"mode\": \"%s\", ", names[point->collective],
          point->collective == BARRIER ? 0 : point->bytes, modes[mode]);
 }
 
 static void print_point(struct point* point, int mode, size_t n, size_t calls) {
+  point->line_us[1] = line_now(point->library);
   const int prints = longest_times(point, n);
   if (prints) {
     print_head(point, mode);
     printf("\"us\": [");
     for (size_t i = 0; i < n; ++i) printf("%s%.4g", i ? ", " : "", point->times[i]);
     printf("], ");
+    if (point->line_us[1] > 0) printf("\"line_us\": [%.4g, %.4g], ", point->line_us[0], point->line_us[1]);
   }
   print_profile(point, calls);
   if (prints) printf("}\n");
@@ -346,6 +361,7 @@ static int measure_point(struct point* point, const int* wanted, double limit_us
   for (int mode = 0; mode < MODES; ++mode) {
     if (!wanted[mode]) continue;
     write_input(point, 0); /* as `rewritten` may have left another one */
+    point->line_us[0] = line_now(point->library);
     barrier(point->library);
     if (measure_mode[mode](point, limit_us, estimate) != 0) return 1;
   }

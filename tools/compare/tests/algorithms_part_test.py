@@ -219,7 +219,7 @@ class AlgorithmsPart(SmallDocs):
                 (with_point(us={"a|b": 1}), f'{at}.us: expected names of algorithms, got "a|b"'),
                 ("[" * 100000, "the text: expected JSON, got "),
                 ('{"tutti_tuning": 1', "the text: expected JSON, got "),
-                (without("tutti_tuning"), 'format: expected "tutti-compare/3", got nothing; measure again with this tree\'s '
+                (without("tutti_tuning"), 'format: expected "tutti-compare/4", got nothing; measure again with this tree\'s '
                  'tools/compare-peers; a file of tutti-perf --tune has "tutti_tuning": 1 instead')):
             self.put(told)
             for arguments in ((), ("--check",), ("--add", self.folder / "other.json")):

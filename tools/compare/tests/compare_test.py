@@ -27,6 +27,7 @@ from peers import Absent, Programs
 from runs import Results, run
 
 BUILD = Path(sys.argv.pop(1)).resolve()
+LOOP = [HERE.parent / "programs/loop.c", HERE.parent / "programs/line.c"]
 TOOL = HERE.parent.parent / "compare-peers"
 
 
@@ -35,7 +36,7 @@ class Loop(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = Path(tempfile.mkdtemp(prefix="compare-test-"))
         cls.program = cls.folder / "one_rank"
-        subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", HERE / "one_rank.c", HERE.parent / "programs/loop.c", "-o",
+        subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", HERE / "one_rank.c", *LOOP, "-o",
                         cls.program], check=True)
 
     @classmethod
@@ -91,7 +92,7 @@ class Loop(unittest.TestCase):
     def test_a_call_that_does_not_end_is_named(self):
         program = self.folder / "late"
         source = '#include <unistd.h>\n#include "loop.h"\nint main(void) { limit_time("the call", 1); sleep(30); return 0; }\n'
-        subprocess.run(["gcc", "-x", "c", "-", "-I", HERE.parent / "programs", "-x", "c", HERE.parent / "programs/loop.c", "-o", program],
+        subprocess.run(["gcc", "-x", "c", "-", "-I", HERE.parent / "programs", "-x", "c", *LOOP, "-o", program],
                        input=source, text=True, check=True)
         done = subprocess.run([program], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (4, "compare: no end in time: the call\n"))
@@ -229,7 +230,7 @@ class Rows(unittest.TestCase):
         told = report.document(self.results, report.rows(self.results), {"date": "2026-11-25"})
         text = report.written({**told, "sum": 0.1 + 0.2})
         self.assertEqual(json.loads(text)["points"], told["points"])
-        self.assertIn('\n  {"name": "staged", "bytes": 1024, "us": [2.5]},\n', text)
+        self.assertIn('\n  {"name": "staged", "bytes": 1024, "us": [2.5], "line": []},\n', text)
         self.assertIn(' "sum": 0.3\n}\n', text)
 
 
@@ -301,13 +302,14 @@ class Command(unittest.TestCase):
                                    "--rounds", "1", "--milliseconds", "2"], capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
             told = json.loads(Path(folder, "compare.json").read_text())
-        self.assertEqual((told["format"], told["machine"], told["rounds"]), ("tutti-compare/3", machine(), 1))
+        self.assertEqual((told["format"], told["machine"], told["rounds"]), (report.FORMAT, machine(), 1))
         self.assertLessEqual((datetime.date.today() - datetime.date.fromisoformat(told["date"])).days, 1)
         self.assertTrue(told["command"].startswith("tools/compare-peers --libraries openmpi --ranks 2"), told["command"])
         self.assertRegex(told["versions"]["tutti"], r"^\d+\.\d+\.\d+$")
         self.assertEqual(len(told["rows"]), 4)  # two sizes and modes
         for point in told["points"]:
             self.assertGreater(dict(zip(told["profile"], point["profile"]["tutti"]))["processor_us"], 0)
+            self.assertEqual([len(line) for line in point["line"].get("tutti", [])], [2] if machine()["cores"] >= 2 else [])
         for row in told["rows"]:
             for memory in ("ordinary", "registered"):
                 self.assertGreater(row["tutti"][memory]["us"], 0)

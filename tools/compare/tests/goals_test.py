@@ -10,6 +10,7 @@ import types
 import unittest
 import unittest.mock
 import xml.dom.minidom
+from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -72,14 +73,14 @@ class Goals(unittest.TestCase):
         self.put(2, "shm", "reduce", 4 * KIB, tutti=12.0, openmpi=10.0)
         self.put(2, "shm", "gather", 4 * KIB, tutti=(20.0, 40.0), openmpi=10.0)
         found = self.verdicts()
-        text = goals.report(found)
-        self.assertIn("| peer | below 64 KiB at most the best peer's time | 3 | 1 | 2 | 1 |", text)
+        text = goals.report(found, Counter())
+        self.assertIn("| peer | below 64 KiB at most the best peer's time | 3 | 1 | 2 | 1 | 0 |", text)
         first, second = [line for line in text.splitlines() if line.startswith("| peer | 2")]
         self.assertEqual(first, "| peer | 2 over shm | ordinary | gather | 4K | constant | 30 | 10 (openmpi) | 3.00 | 1.00 | x2.00, noisy |")
         self.assertEqual(second, "| peer | 2 over shm | ordinary | reduce | 4K | constant | 12 | 10 (openmpi) | 1.20 | 1.00 | x1.00 |")
-        told = goals.document(found)
-        self.assertEqual([(one["goal"], one["points"], one["met"], one["missed"], one["missed_noisy"]) for one in told["goals"]],
-                         [("peer", 3, 1, 2, 1)])
+        told = goals.document(found, Counter(peer=4))
+        self.assertEqual([(one["goal"], one["points"], one["met"], one["missed"], one["missed_noisy"],
+                           one["not_comparable"]) for one in told["goals"]], [("peer", 3, 1, 2, 1, 4)])
         self.assertEqual([(one["collective"], one["bytes"], one["other"]) for one in told["behind"]],
                          [("gather", 4 * KIB, "openmpi"), ("reduce", 4 * KIB, "openmpi")])
         self.assertEqual(goals.behind_table([]), "No point has a goal.\n")

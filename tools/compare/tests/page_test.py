@@ -92,7 +92,7 @@ class Page(SmallDocs):
         prose.write_text(prose.read_text() + "\n" + head + "| the socket | all | 2 | tcp | all | all_reduce | all | two copies |\n")
         self.play("--add", SAMPLE)
         page = self.page.read_text()
-        self.assertIn("| peer | below 64 KiB at most the best peer's time | 5 | 2 | 3 | 1 |", page)
+        self.assertIn("| peer | below 64 KiB at most the best peer's time | 5 | 2 | 3 | 1 | 0 |", page)
         self.assertIn("| peer-large | 0.80 | 2 over tcp | ordinary | all_reduce | 64K: 1.13 | "
                       "64K: yields 0.5 / 0.5, processor 57 of 57 / 50 of 50 us | the socket |", page)
         self.assertIn("| peer | 1.00 | 2 over shm | ordinary | all_reduce | 64: 1.81 | "
@@ -100,6 +100,39 @@ class Page(SmallDocs):
         self.assertIn("| line | 1.30 | 2 over shm | registered | barrier | 4.58 | processor 0.41 of 0.41 us | no reason given |", page)
         prose.write_text(prose.read_text().replace("| all_reduce | all |", "| all_reduce | 8 bytes |"))
         self.assertIn('docs/performance/prose.md: expected bytes like 8, 64K or "8 to 64K", got "8 bytes" in', self.play()[1])
+
+    def test_results_without_line_times(self):
+        self.put({**self.sample, "format": "tutti-compare/4"})
+        self.assertIn("points[0].line: expected to be there, got nothing", self.play()[1])
+        self.put({**self.sample, "format": "tutti-compare/3"})
+        self.assertEqual(self.play()[0], 0)
+        self.assertNotIn("| cores |", self.page.read_text())
+
+    def test_results_with_line_times(self):
+        point, yardsticks = self.with_lines()["points"][0], self.sample["yardsticks"]
+        point["line"] = {name: [[0.1, 0.1], [0.4, 0.4]] for name in point["us"]}
+        self.put(self.sample)
+        self.play()
+        page = " ".join(self.page.read_text().split())
+        self.assertIn("took, there and back, of all runs: 50 % 0.1 us, 50 % 0.4 us.", page)
+        self.assertIn("| 64 | 0.494 | 0.651 | 0.278 (openmpi, ucx) | | 1.78 and 2.34 | | x1.00 | 0.1 us, 1 of 2 |", page)
+        for line, words in (({"tutti": [[0.1, 0.1]]}, "points[0].line: expected a pair for each time in us, or none at all, got"),
+                            ({"tutti": [[0.1]]}, "points[0].line: expected lists of pairs of times above 0, in us, by contestant, got")):
+            point["line"] = line
+            self.put(self.sample)
+            self.assertIn(words, self.play()[1])
+        point["line"], yardsticks[0]["line"] = {}, [[0.1, 0.1]]
+        self.put(self.sample)
+        self.assertIn("yardsticks[0].line: expected a pair for each time in us, or none at all, got", self.play()[1])
+
+    def with_lines(self):
+        """The sample in the newest format, without any line times."""
+        for one in self.sample["points"]:
+            one["line"] = {}
+        for one in self.sample["yardsticks"]:
+            one["line"] = []
+        self.sample["format"] = "tutti-compare/4"
+        return self.sample
 
     def test_results_without_profiles(self):
         for point in self.sample["points"]:
@@ -188,8 +221,8 @@ class Page(SmallDocs):
         machine = self.sample["machine"]
         for told, words in (
                 ("{", "the text: expected JSON, got "),
-                ("[]", 'format: expected "tutti-compare/3", got nothing; measure again with this tree\'s tools/compare-peers'),
-                ({**self.sample, "format": "tutti-compare/1"}, 'format: expected "tutti-compare/3", got "tutti-compare/1"; measure'),
+                ("[]", 'format: expected "tutti-compare/4", got nothing; measure again with this tree\'s tools/compare-peers'),
+                ({**self.sample, "format": "tutti-compare/1"}, 'format: expected "tutti-compare/4", got "tutti-compare/1"; measure'),
                 (without("date"), "date: expected to be there, got nothing"),
                 ({**self.sample, "date": "25.11.2026"}, 'date: expected a date like 2026-11-25, got "25.11.2026"'),
                 (without("machine"), "machine: expected to be there, got nothing"),

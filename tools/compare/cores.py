@@ -6,12 +6,12 @@ times are kinds of cores. Runs are compared with runs of the same kind only."""
 import bisect
 import math
 from dataclasses import dataclass
-
-from runs import median
+from statistics import median
 
 ONE, CHANGED = "one kind", "changed"  # nobody measured line times, or all are alike; another kind after the run than before
 VALLEY = math.log(1.15)  # around a boundary on both sides: there
 SPARSE = 0.1  # are at most as many times the line times of the smaller side,
+MOST_US = 1e6  # above all line times
 LEAST = 0.02  # which has at least this part of all
 
 
@@ -53,6 +53,15 @@ class Kinds:
         """Of a run with these line times."""
         first, *others = (bisect.bisect(self.boundaries, time) for time in line)
         return self.names[first] if all(one == first for one in others) else CHANGED
+
+    def most_met(self, results):
+        """The line times, from and to, of the kind that most runs met until now; None: all are of one kind."""
+        if not self.boundaries:
+            return None
+        found = [self.kind(line) for line in _lines_of(results)]
+        at = max(range(len(self.names)), key=lambda at: found.count(self.names[at]))
+        edges = [0, *self.boundaries, MOST_US]
+        return edges[at], edges[at + 1]
 
     def divide(self, runs, lines):
         """The runs of each kind that has some. `lines`: theirs, or nothing."""

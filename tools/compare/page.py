@@ -27,10 +27,11 @@ rounds or more the slowest and the fastest one are left out of it. A spread abov
 machine was not quiet. Noisy points are marked and do not count in the summaries. A limit whose own rounds differ by
 more than x{NOISY} has its spread beside it and does not count either.
 
-Two ranks measure right before and right after each point how near their cores are: a virtual machine's host may give
-each start of a program near cores or far ones. All figures of a row are of runs that met the same kind. The column
-"cores" has the kind and the number of such runs, of the contestant with the fewest. A point whose contestants or
-limits met no common kind is not comparable: it counts neither as met nor as missed."""
+Where two ranks have a core each, a cache line there and back between them is measured right before and right after
+each point. The host of a virtual machine gives a program cores near each other or far apart, and changes that at any
+time. All figures of a row are of runs that met the same kind of cores. The column "cores" names it by the line's time,
+with the number of such runs of the contestant that has fewest. Where contestants or the limit met no common kind, a
+point is not comparable: it counts neither as met nor as missed."""
 
 HOW_BEHIND = """\
 Where Tutti is behind: sizes with the ratio to the best peer or to the limit, the farther one of constant and rewritten

@@ -8,6 +8,7 @@ import tempfile
 import time
 
 from contestants import command
+from cores import Kinds
 from peers import Absent
 
 STRIKES = 2  # collectives that fail before a contestant is left out of a part
@@ -123,7 +124,7 @@ def _measure_limits(plan, programs, results, say):
     try:
         argv = [str(programs.of("limits")), *lists, str(max(1, plan.milliseconds // 2))]
         with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-            lines, why = run([(argv, {**programs.environment, **line_setting(2, folder)})], 290)
+            lines, why = run([(argv, {**programs.environment, **line_setting(2, folder, results)})], 290)
     except Absent as absent:
         lines, why = [], str(absent)
     if why:
@@ -132,9 +133,13 @@ def _measure_limits(plan, programs, results, say):
         results.add_yardstick(line["yardstick"], line["bytes"], median(line["us"]), line.get("line_us"))
 
 
-def line_setting(ranks, folder):
-    """Makes two ranks that have a core each measure how near these are: programs/line.h."""
-    return {"COMPARE_LINE": os.path.join(folder, "line")} if ranks == 2 <= len(os.sched_getaffinity(0)) else {}
+def line_setting(ranks, folder, results):
+    """Makes two ranks that have a core each measure how near these are, and wait for the kind that most runs met until now:
+    programs/line.h."""
+    if ranks != 2 or len(os.sched_getaffinity(0)) < 2:
+        return {}
+    wanted = Kinds.of(results).most_met(results)
+    return {"COMPARE_LINE": os.path.join(folder, "line"), **({"COMPARE_LINE_WANTED": "%g,%g" % wanted} if wanted else {})}
 
 
 def arguments_of(part, collectives, milliseconds):
@@ -158,7 +163,7 @@ def _measure(plan, part, contestant, programs, results):
         try:
             with tempfile.TemporaryDirectory(prefix="compare-") as meeting:
                 arguments = arguments_of(part, left, plan.milliseconds)
-                setting = line_setting(part.ranks, meeting)
+                setting = line_setting(part.ranks, meeting, results)
                 lines, why = run([(argv, {**environment, **setting}) for argv, environment in
                                   command(contestant, part.ranks, arguments, programs, meeting)], limit)
         except Absent as absent:

@@ -244,7 +244,7 @@ class Yard {
       const float us = median(batches_of(limit_us_ / 8, batches_to_try, [&] { body(way); }));
       if (best_us == 0 || us < best_us) best = &way, best_us = us;
     }
-    const double before = line_us(me_);
+    const double before = wanted_line_us(me_);
     const auto times = batches_of(limit_us_, batches, [&] { body(*best); });
     const double after = line_us(me_);
     if (me_) return;

@@ -255,11 +255,11 @@ static void print_profile(struct point* point, size_t calls) {
   if (library->rank == 0) printf("}");
 }
 
-/* Both ranks have ended their calls, so neither needs the other's progress while it measures. */
-static double line_now(const struct library* library) {
+/* measure_line: line_us or wanted_line_us. Both ranks have ended their calls, so neither needs the other's progress. */
+static double line_now(const struct library* library, double (*measure_line)(int)) {
   if (library->nranks != 2) return 0;
   barrier(library);
-  return line_us(library->rank);
+  return measure_line(library->rank);
 }
 
 static void print_head(const struct point* point, int mode) {
@@ -268,7 +268,7 @@ static void print_head(const struct point* point, int mode) {
 }
 
 static void print_point(struct point* point, int mode, size_t n, size_t calls) {
-  point->line_us[1] = line_now(point->library);
+  point->line_us[1] = line_now(point->library, line_us);
   const int prints = longest_times(point, n);
   if (prints) {
     print_head(point, mode);
@@ -361,7 +361,7 @@ static int measure_point(struct point* point, const int* wanted, double limit_us
   for (int mode = 0; mode < MODES; ++mode) {
     if (!wanted[mode]) continue;
     write_input(point, 0); /* as `rewritten` may have left another one */
-    point->line_us[0] = line_now(point->library);
+    point->line_us[0] = line_now(point->library, wanted_line_us);
     barrier(point->library);
     if (measure_mode[mode](point, limit_us, estimate) != 0) return 1;
   }

@@ -74,6 +74,29 @@ class Loop(unittest.TestCase):
             self.assertTrue(0.9 < profile["sleeps"] < 4 and 1.9 < profile["faults"] < 3 and profile["processor_us"] > 0, profile)
             self.assertLess(self.lines_of("broadcast", "64", mode, "20")[0]["profile"]["sleeps"], 0.5)
 
+    def test_one_rank_measures_no_line(self):
+        with unittest.mock.patch.dict(os.environ, {"COMPARE_LINE": "/nosuch/line"}):
+            self.assertNotIn("line_us", self.lines_of("all_reduce", "8", "constant", "1")[0])
+
+    @unittest.skipIf(machine()["cores"] < 2, "two ranks on one core wait for each other's time slices")
+    def test_two_ranks_measure_the_line_between_them(self):
+        program, file = self.folder / "two_ranks", str(self.folder / "line")
+        subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", HERE / "two_ranks.c", *LOOP, "-o", program], check=True)
+
+        def play(**setting):
+            return subprocess.run([program], capture_output=True, text=True, env={**os.environ, **setting})
+        for wanted in ({}, {"COMPARE_LINE_WANTED": "0,1e9"}, {"COMPARE_LINE_WANTED": "1e8,1e9"}):  # the last one never comes
+            Path(file).unlink(missing_ok=True)
+            done = play(COMPARE_LINE=file, **wanted)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(all(us > 0 for us in json.loads(done.stdout)), done.stdout)
+        self.assertEqual(json.loads(play().stdout), [0, 0])
+        self.assertIn("COMPARE_LINE: expected a file that can be written and mapped, got /nosuch/line: No such file",
+                      play(COMPARE_LINE="/nosuch/line").stderr)
+        Path(file).unlink()
+        self.assertIn("COMPARE_LINE_WANTED: expected two times like 0.08,0.2, got near",
+                      play(COMPARE_LINE=file, COMPARE_LINE_WANTED="near").stderr)
+
     def test_latency_has_percentiles(self):
         line = self.lines_of("all_reduce", "8", "latency", "1")[0]
         self.assertEqual((line["bytes"], line["mode"], line["calls"] % 200), (8, "latency", 0))

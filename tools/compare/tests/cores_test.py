@@ -6,6 +6,7 @@ import json
 import random
 import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -13,6 +14,7 @@ sys.path.insert(0, str(HERE.parent))
 import cores
 import goals
 import report
+import runs
 from result_file import results_of
 from runs import Results
 
@@ -72,6 +74,21 @@ class Kinds(unittest.TestCase):
         self.assertEqual([kinds.kind(line) for line in (N, F, TURNS, TURNS[::-1])], ["near", "far", "changed", "changed"])
         self.assertEqual(kinds.divide([1, 2, 3], [F, TURNS, N]), {"far": [1], "near": [3]})
         self.assertEqual(kinds.divide([1, 2], []), {cores.ONE: [1, 2]})
+
+
+class Wanted(Made):
+    def test_programs_of_two_ranks_wait_for_what_most_runs_met(self):
+        def wanted(ranks=2, number=2):
+            with unittest.mock.patch("os.sched_getaffinity", lambda _: range(number)):
+                return runs.line_setting(ranks, "/folder", self.results)
+        self.assertEqual(wanted(), {"COMPARE_LINE": "/folder/line"})
+        self.put("tutti", (1.0, N), (1.0, F), (1.0, F))
+        first, last = map(float, wanted()["COMPARE_LINE_WANTED"].split(","))
+        self.assertTrue(0.14 < first < 0.5 < 0.6 < last)
+        self.put("tutti", (1.0, N), (1.0, N))
+        first, last = map(float, wanted()["COMPARE_LINE_WANTED"].split(","))
+        self.assertTrue(first == 0 and 0.14 < last < 0.5)
+        self.assertEqual((wanted(ranks=4), wanted(number=1)), ({}, {}))
 
 
 class Ratios(Made):

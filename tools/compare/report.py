@@ -194,9 +194,10 @@ def cores_text(row):
     return "" if row.cores == cores.ONE else f"{row.cores}, {row.fewest} of {row.most}"
 
 
-def _peer_text(row):
-    why = next((why for (what, _), why in row.apart.items() if what == PEER), "")
-    return f"{time_text(row.peer.us)} ({row.peer.name})" if row.peer else f"not comparable: {why}" if why else "none"
+def _not_comparable(row, what):
+    """Why there is no ratio to the best peer or the limit; "": there is one, or there is none of these."""
+    why = dict.fromkeys(why for (to, _), why in row.apart.items() if to == what)
+    return f"not comparable: {' or '.join(why)}" if why else ""
 
 
 def table(some):
@@ -212,8 +213,9 @@ def table(some):
         limits = dict.fromkeys(_limit_text(row.limits[memory]) for memory in memories if memory in row.limits)
         ratios, far = ([f"{value:.2f}" for memory in memories if (value := of(memory)) is not None]
                        for of in (row.ratio, row.from_limit))
-        cells = [size_text(row.bytes), *own, _peer_text(row), " and ".join(limits), " and ".join(ratios), " and ".join(far),
-                 f"x{row.spread:.2f}" + (", noisy" if row.noisy else ""), *([cores_text(row)] if with_cores else [])]
+        peer = f"{time_text(row.peer.us)} ({row.peer.name})" if row.peer else _not_comparable(row, PEER) or "none"
+        cells = [size_text(row.bytes), *own, peer, " and ".join(limits) or _not_comparable(row, LIMIT), " and ".join(ratios),
+                 " and ".join(far), f"x{row.spread:.2f}" + (", noisy" if row.noisy else ""), *([cores_text(row)] if with_cores else [])]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

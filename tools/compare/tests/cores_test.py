@@ -101,7 +101,7 @@ class Ratios(Made):
         self.assertEqual(self.goals_of(), ([("peer", 0.62)], {}))
 
     def test_the_kind_of_which_the_scarcest_contestant_has_most_runs_counts(self):
-        self.put("tutti", (1.0, N), (3.0, F), (3.2, F), (9.0, TURNS))
+        self.put("tutti", (1.0, N), (3.0, F), (3.2, F), (0.5, TURNS))
         self.put("openmpi", (1.5, N), (4.0, F), (4.2, F), (1.0, TURNS))
         row = self.row()
         self.assertEqual((row.cores, row.fewest, row.most), ("0.55 us", 2, 4))
@@ -157,6 +157,7 @@ class Ratios(Made):
         self.put_yardstick("line", 8, (0.1, N), (0.1, N))
         self.assertEqual(self.row().limits, {})
         self.assertEqual(self.goals_of(), ([("peer", 0.5)], {"line": 1}))
+        self.assertIn("| 6 (openmpi) | not comparable: tutti: 0.55 us; line: 0.13 us | 0.50 |  |", report.table([self.row()]))
 
     def test_own_copies_are_of_the_same_kind(self):
         place = (2, "shm", "all_gather", 8192, "constant")

@@ -110,12 +110,14 @@ class Page(SmallDocs):
 
     def test_results_with_line_times(self):
         point, yardsticks = self.with_lines()["points"][0], self.sample["yardsticks"]
+        for one in yardsticks:
+            one["line"] = [[0.1, 0.1], [0.4, 0.4]]
         point["line"] = {name: [[0.1, 0.1], [0.4, 0.4]] for name in point["us"]}
         self.put(self.sample)
         self.play()
         page = " ".join(self.page.read_text().split())
         self.assertIn("took, there and back, of all runs: 50 % 0.1 us, 50 % 0.4 us.", page)
-        self.assertIn("| 64 | 0.494 | 0.651 | 0.278 (openmpi, ucx) | | 1.78 and 2.34 | | x1.00 | 0.1 us, 1 of 2 |", page)
+        self.assertIn("| 64 | 0.494 | 0.651 | 0.278 (openmpi, ucx) | 0.0968 (line) | 1.78 and 2.34 | 5.10 and 6.73 | x1.00 | 0.1 us, 1 of 2 |", page)
         for line, words in (({"tutti": [[0.1, 0.1]]}, "points[0].line: expected a pair for each time in us, or none at all, got"),
                             ({"tutti": [[0.1]]}, "points[0].line: expected lists of pairs of times above 0, in us, by contestant, got")):
             point["line"] = line

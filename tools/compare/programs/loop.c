@@ -106,7 +106,7 @@ struct point {
   float *in, *out;
   float *times, *all_times; /* of this rank, of all */
   float* word;
-  double use[USES]; /* of this rank */
+  double use[USES];  /* of this rank */
   double line_us[2]; /* before and after the calls; 0: not measured */
 };
 

@@ -9,22 +9,25 @@ from dataclasses import dataclass
 from statistics import median
 
 ONE, CHANGED = "one kind", "changed"  # nobody measured line times, or all are alike; another kind after the run than before
-VALLEY = math.log(1.15)  # around a boundary on both sides: there
-SPARSE = 0.1  # are at most as many times the line times of the smaller side,
 MOST_US = 1e6  # above all line times
-LEAST = 0.02  # which has at least this part of all
+
+# A boundary between kinds lies where few line times are: within this factor to both sides of it at most a tenth of the line
+# times on its smaller side. A kind has at least 2 % of all line times.
+FACTOR, FEW, LEAST = 1.15, 0.1, 0.02
 
 
 def _boundaries(logs, least):
-    """Where sorted numbers fall into groups, ascending."""
-    best, at = SPARSE, None
-    steps = int((logs[-1] - logs[0]) / VALLEY * 8) if logs else 0
-    for log in (logs[0] + VALLEY * step / 8 for step in range(1, steps + 1)):
+    """Where sorted logarithms fall into groups of at least so many, ascending."""
+    step, best, at = math.log(FACTOR), (FEW, 0), None
+    for eighth in range(1, int((logs[-1] - logs[0]) / step * 8) + 1 if logs else 0):
+        log = logs[0] + step * eighth / 8
         below = bisect.bisect(logs, log)
         smaller = min(below, len(logs) - below)
-        near = bisect.bisect(logs, log + VALLEY) - bisect.bisect_left(logs, log - VALLEY)
-        if smaller >= least and (near / smaller < best or near == best == 0 and at is None):
-            best, at = near / smaller, log
+        if smaller >= least:
+            near = bisect.bisect(logs, log + step) - bisect.bisect_left(logs, log - step)
+            empty = min(log - logs[below - 1], logs[below] - log)
+            if (worth := (near / smaller, -empty)) < best:
+                best, at = worth, log
     if at is None:
         return []
     below = bisect.bisect(logs, at)

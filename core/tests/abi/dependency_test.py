@@ -17,6 +17,7 @@
   tools, conformance                        the core's public headers; tools <tutti/sdk/text.hpp>, by which they read numbers as
                                             core and plugins do; tools/python/src/algorithms.cpp, which makes a plugin of an
                                             algorithm in Python, <tutti/sdk/algorithm.hpp> as well
+  conformance/contract/nccl                 <tutti/sdk/nccl_net.hpp> and <tutti/sdk/nccl_net_calls.hpp> as well
   tests of plugins                          may use <tutti/schedule.h> as well
   tests of any member                       may use <tutti/sdk/time_scale.hpp> and, of core/tests, the virtual clock
                                             "harness/virtual_time/virtual_time.hpp" and the threads without memory of
@@ -39,6 +40,7 @@ PUBLIC = ["tutti/tutti.h", "tutti/memory.h", "tutti/reports.h", "tutti/tutti.hpp
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
+NCCL_NET = "tutti/sdk/nccl_net"  # the tables of NCCL's network plugins, which the suite calls as nccl-net does
 EXACT_SUM = "tutti/sdk/exact_sum.hpp"  # one test compares the host's exact sums and those for devices
 TEXT = "tutti/sdk/text.hpp"
 TRACE = "tutti/trace.h"
@@ -81,6 +83,8 @@ def allowed(member, file):
         return [ABI, TEXT] + PUBLIC + for_tests(file)
     if file.is_relative_to(ROOT / "core/base/include") or file.is_relative_to(ROOT / "core/net/include"):
         return [ABI, BASE, NET]
+    if file.is_relative_to(ROOT / "conformance/contract/nccl"):
+        return [ABI, NCCL_NET] + PUBLIC
     return [ABI] + PUBLIC + ([BASE, NET] if name == "core" else []) + for_tests(file)
 
 

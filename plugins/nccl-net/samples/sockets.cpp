@@ -98,7 +98,7 @@ Result move(Comm& comm) {
 Result begin(Comm& comm, std::vector<Piece> pieces, void** request) {
   *request = nullptr;
   if (comm.broken) return Result::kRemoteError;
-  if (comm.n_requests == kMostRequests) return Result::kSuccess;
+  if (comm.n_requests == (comm.sends ? kMostRequests * kMostInGroup : kMostRequests)) return Result::kSuccess;
   auto* made = new Request{&comm, std::move(pieces)};
   ++comm.n_requests;
   comm.queue.push_back(made);

@@ -11,7 +11,7 @@
 #include <list>
 #include <vector>
 
-#include "../src/abi.hpp"
+#include <tutti/sdk/nccl_net.hpp>
 
 namespace tutti::nccl::sample {
 

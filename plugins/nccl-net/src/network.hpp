@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "abi.hpp"
+#include <tutti/sdk/nccl_net.hpp>
 
 namespace tutti::nccl {
 

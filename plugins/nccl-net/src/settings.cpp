@@ -3,7 +3,7 @@
 
 #include <tutti/sdk/words.hpp>
 
-#include "abi.hpp"
+#include <tutti/sdk/nccl_net.hpp>
 
 namespace tutti::nccl {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <tutti/sdk/pair_messages.hpp>
 
-#include "abi.hpp"
+#include <tutti/sdk/nccl_net.hpp>
 
 namespace tutti::nccl {
 

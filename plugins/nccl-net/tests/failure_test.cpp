@@ -24,21 +24,21 @@ std::pair<tutti_status, std::string> refused(const std::string& fault, uint64_t 
 }
 
 TEST(NcclFailure, ConnectingSaysWhichCallFailedWithThePluginsOwnWords) {
-  const auto [status, text] = refused("listen fails");
+  const auto [status, text] = refused("listen-fails");
   EXPECT_EQ(status, TUTTI_SYSTEM);
   EXPECT_TRUE(says(text, "listen failed with ncclSystemError (2): no port is left on eth9")) << text;
-  EXPECT_TRUE(says(refused("connect fails").second, "connect failed with ncclRemoteError (6)"));
+  EXPECT_TRUE(says(refused("connect-fails").second, "connect failed with ncclRemoteError (6)"));
 }
 
 TEST(NcclFailure, AHandleThatIsTooLongIsNamed) {
-  const auto [status, text] = refused("long handle");
+  const auto [status, text] = refused("long-handle");
   EXPECT_EQ(status, TUTTI_SYSTEM);
   EXPECT_TRUE(says(text, "listen wrote more than the 128 bytes")) << text;
-  EXPECT_TRUE(says(refused("no listener").second, "without a listenComm"));
+  EXPECT_TRUE(says(refused("no-listener").second, "without a listenComm"));
 }
 
 TEST(NcclFailure, AConnectionThatNeverComesEndsAtTheTimeout) {
-  const auto [status, text] = refused("never connects", 1);
+  const auto [status, text] = refused("never-connects", 1);
   EXPECT_EQ(status, TUTTI_TIMEOUT);
   EXPECT_TRUE(says(text, "have returned no comm")) << text;
 }
@@ -54,27 +54,27 @@ class NcclLater : public testing::Test {
   }
   // A message of `bytes` leaves rank 0 until one reports the other lost; what was logged or reported by then.
   std::string loss(const char* fault, uint64_t bytes) {
-    setenv("FAULTY_NETWORK", fault, 1);
+    choose_fault(fault);
     std::vector<unsigned char> out(bytes), in(bytes);
     EXPECT_EQ(b->receive(0, 0, in.data(), bytes, 1), TUTTI_OK);
     EXPECT_EQ(a->send(1, 0, out.data(), bytes, 2), TUTTI_OK);
     EXPECT_TRUE(drive({a.get(), b.get()}, [&] { return !a->failures.empty() && !b->failures.empty(); }));
-    setenv("FAULTY_NETWORK", "none", 1);
+    choose_fault("none");
     return a->failures[1] + "; " + b->failures[0];
   }
   std::unique_ptr<Rank> a, b;
 };
 
-TEST_F(NcclLater, ASendThatFails) { EXPECT_TRUE(says(loss("isend fails", 8), "isend failed with ncclSystemError")); }
+TEST_F(NcclLater, ASendThatFails) { EXPECT_TRUE(says(loss("isend-fails", 8), "isend failed with ncclSystemError")); }
 TEST_F(NcclLater, ARegistrationThatFails) {
-  EXPECT_TRUE(says(loss("regMr fails", 100'000), "regMr failed with ncclInternalError"));
+  EXPECT_TRUE(says(loss("regmr-fails", 100'000), "regMr failed with ncclInternalError"));
 }
 TEST_F(NcclLater, ASizeThatCannotBe) {
-  const std::string text = loss("size of room", 8);
+  const std::string text = loss("size-of-room", 8);
   EXPECT_TRUE(says(text, "test reported 1048576 bytes for an irecv of")) << text;
 }
 TEST_F(NcclLater, ASizeThatWasNotSent) {
-  const std::string text = loss("one byte less", 100'000);
+  const std::string text = loss("one-byte-less", 100'000);
   EXPECT_TRUE(says(text, "test reported 99999 bytes") && says(text, "of which 100000 were sent")) << text;
 }
 

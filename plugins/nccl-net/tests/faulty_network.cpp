@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network plugin of NCCL that breaks one rule, which the environment variable FAULTY_NETWORK names whenever the rule
-// is at stake.
+// A network plugin of NCCL that breaks one rule, which the environment variable TUTTI_MUTANT names whenever the rule is
+// at stake: conformance/mutants/faults.cpp has the list. Without it the plugin is correct.
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <set>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "../samples/sockets.hpp"
 
@@ -13,73 +19,195 @@ namespace {
 
 using namespace tutti::nccl;
 
+// Is the fault chosen? Then it strikes now, of which the file TUTTI_MUTANT_REACHED tells.
 bool fault(std::string_view name) {
-  const char* text = std::getenv("FAULTY_NETWORK");
-  return text && name == text;
+  const char* chosen = std::getenv("TUTTI_MUTANT");
+  if (!chosen || chosen != "nccl-" + std::string(name)) return false;
+  if (const char* mark = std::getenv("TUTTI_MUTANT_REACHED"))
+    if (const int fd = ::open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); fd >= 0) ::close(fd);
+  return true;
 }
 Logger say = nullptr;
 char name[] = "faulty";
+std::set<void*> device_memory;           // registered as such
+std::vector<sample::Request*> detached;  // reported done, and still under way
+sample::Comm* first_receiver = nullptr;  // of the fault comm-blocks-comm
+int never_done;                          // its address is such a request
+sample::Comm& comm_of(void* comm) { return *static_cast<sample::Comm*>(comm); }
+
+[[noreturn]] void block() {
+  for (;;) ::pause();
+}
+
+Result get_properties(int, Properties<8>* p) {
+  *p = {};
+  p->name = fault("nameless") ? nullptr : name;
+  p->pointers = fault("no-host-memory") ? kCudaPointer : kHostPointer | kCudaPointer | (fault("dma-buf") ? kDmaBuf : 0);
+  p->speed = fault("no-speed") ? 0 : 10'000;
+  p->max_comms = 1 << 16;
+  p->max_receives = fault("no-receives") ? 0 : sample::kMostInGroup;
+  return Result::kSuccess;
+}
+
+Result listen(int, void* handle, void** listener) {
+  if (fault("listen-fails")) {
+    say(kLogWarn, 16, __FILE__, __LINE__, "no port is left on %s", "eth9");
+    return Result::kSystemError;
+  }
+  const Result result = sample::listen(handle, listener);
+  if (fault("long-handle")) static_cast<char*>(handle)[kHandleBytes] = 1;
+  if (fault("no-listener")) *listener = nullptr;
+  return result;
+}
+
+Result connect(int, void* handle, void** comm, void**) {
+  if (fault("connect-fails")) return Result::kRemoteError;
+  if (fault("connect-blocks")) block();
+  if (fault("never-connects")) {
+    *comm = nullptr;
+    return Result::kSuccess;
+  }
+  return sample::connect(handle, comm);
+}
+
+Result accept(void* listener, void** comm, void**) {
+  const Result result = sample::accept(listener, comm);
+  if (result == Result::kSuccess && !*comm && fault("accept-blocks")) block();
+  if (result == Result::kSuccess && !*comm && fault("accept-fails")) return Result::kSystemError;
+  return result;
+}
+
+Result register_memory(void*, void* data, size_t bytes, int type, void** memory) {
+  if (fault("regmr-fails")) return Result::kInternalError;
+  if (type == kCudaPointer) device_memory.insert(data);
+  if (fault("regmr-writes")) *static_cast<char*>(data) = 0;
+  return sample::register_memory(data, bytes, type, memory);
+}
+
+Result send(void* comm, void* data, int bytes, int tag, void* memory, void** request) {
+  if (fault("isend-fails")) return Result::kSystemError;
+  static bool is_first = true;
+  if (std::exchange(is_first, false) && fault("null-is-an-error")) return Result::kInternalError;
+  return sample::send(comm_of(comm), data, static_cast<size_t>(bytes), fault("tags-ignored") ? 0 : tag, memory,
+                      request);
+}
+
+Result receive(void* comm, int n, void** data, int* bytes, int* tags, void** memory, void** request) {
+  sample::Comm& at = comm_of(comm);
+  if (!first_receiver) first_receiver = &at;
+  if (fault("request-unset")) return Result::kSuccess;
+  if (at.n_requests >= 8 && fault("few-requests")) {
+    *request = nullptr;
+    return Result::kSuccess;
+  }
+  if (!at.queue.empty() && fault("request-reused")) {
+    *request = at.queue.back();
+    return Result::kSuccess;
+  }
+  std::vector<sample::Piece> pieces;
+  for (int i = 0; i < n; ++i)
+    pieces.push_back(
+        {static_cast<char*>(data[i]), static_cast<size_t>(bytes[i]), fault("tags-ignored") ? 0 : tags[i]});
+  const Result result = sample::receive(at, std::move(pieces), memory, request);
+  if (at.queue.size() >= 2 && at.moved == 0 && fault("reordered")) std::swap(at.queue.back(), at.queue.end()[-2]);
+  return result;
+}
+
+// What faults make of a request that is done; `bytes` has room for all pieces' sizes.
+void spoil(const std::vector<sample::Piece>& pieces, bool sends, int* bytes) {
+  const sample::Piece& first = pieces.front();
+  if (sends) {
+    if (fault("no-size-of-isend")) *bytes = 0;
+    return;
+  }
+  if (fault("size-of-room")) *bytes = 1 << 20;
+  if (fault("size-too-small")) *bytes = 3;
+  if (*bytes > 10'000 && fault("one-byte-less")) *bytes -= 1;
+  if (pieces.size() > 1 && fault("group-has-one-size")) std::fill(bytes, bytes + pieces.size(), *bytes);
+  if (fault("writes-behind")) first.data[first.room] = 1;
+  if (first.bytes > 0 && fault("wrong-bit")) first.data[first.bytes - 1] ^= 1;
+  if (device_memory.contains(first.data) && fault("flush-ignored")) first.data[0] = '\x55';
+}
+
+Result test(void* handle, int* done, int* bytes) {
+  *done = 0;
+  for (auto it = detached.begin(); it != detached.end();) {
+    int over = 0;
+    sample::test(*it, &over, nullptr);
+    it = over ? detached.erase(it) : it + 1;
+  }
+  if (handle == &never_done) return Result::kSuccess;
+  auto* request = static_cast<sample::Request*>(handle);
+  const bool sends = request->comm->sends;
+  const std::vector<sample::Piece> before = request->pieces;
+  const bool is_long = before[0].room >= 100'000;
+  if (is_long && ((sends && fault("isend-done-early")) || (!sends && fault("irecv-done-early")))) {
+    *bytes = static_cast<int>(before[0].room);
+    detached.push_back(request);
+    *done = 1;
+    return Result::kSuccess;
+  }
+  if (before[0].room == 4095 && fault("completion-lost")) return Result::kSuccess;
+  const bool is_held_up = first_receiver && request->comm != first_receiver && !first_receiver->queue.empty();
+  if (!sends && is_held_up && fault("comm-blocks-comm")) return Result::kSuccess;
+  if (!sends && before.size() > 1 && fault("group-done-early")) {
+    sample::Comm& comm = *request->comm;
+    if (std::ranges::any_of(request->pieces, [](const auto& p) { return p.bytes >= 0; }) && !comm.queue.empty()) {
+      detached.push_back(request);
+      *done = 1;
+      return Result::kSuccess;
+    }
+  }
+  std::vector<sample::Piece> after = before;
+  int sizes[sample::kMostInGroup] = {};
+  const Result result = sample::test(handle, done, sizes);
+  if (!*done) return result;
+  for (size_t i = 0; i < after.size(); ++i) after[i].bytes = sizes[i];
+  spoil(after, sends, sizes);
+  if (bytes) std::copy_n(sizes, after.size(), bytes);
+  return result;
+}
 
 Table<8> make() {
   Table<8> t{};
   t.name = "faulty";
   t.init = [](Logger logger) {
     say = logger;
-    return Result::kSuccess;
+    if (!fault("init-fails")) return Result::kSuccess;
+    say(kLogWarn, 16, __FILE__, __LINE__, "the driver of %s is too old", "eth9");
+    return Result::kSystemError;
   };
   t.devices = [](int* n) {
-    *n = fault("no adapter") ? 0 : 1;
+    *n = fault("no-adapter") ? 0 : 1;
     return Result::kSuccess;
   };
-  t.get_properties = [](int, Properties<8>* p) {
-    *p = {};
-    p->name = name;
-    p->pointers = fault("no host memory") ? kCudaPointer : kHostPointer | (fault("dma-buf") ? kDmaBuf : 0);
-    p->max_receives = 1;
-    return Result::kSuccess;
+  t.get_properties = get_properties;
+  t.listen = listen;
+  t.connect = connect;
+  t.accept = accept;
+  t.register_memory = register_memory;
+  t.deregister_memory = [](void*, void* memory) {
+    device_memory.erase(static_cast<sample::Memory*>(memory)->data);
+    const Result result = sample::deregister_memory(memory);
+    return fault("deregmr-fails") ? Result::kInternalError : result;
   };
-  t.listen = [](int, void* handle, void** listener) {
-    if (fault("listen fails")) {
-      say(kLogWarn, 16, __FILE__, __LINE__, "no port is left on %s", "eth9");
-      return Result::kSystemError;
-    }
-    const Result result = sample::listen(handle, listener);
-    if (fault("long handle")) static_cast<char*>(handle)[kHandleBytes] = 1;
-    if (fault("no listener")) *listener = nullptr;
-    return result;
+  t.send = send;
+  t.receive = receive;
+  t.flush = [](void*, int, void**, int*, void**, void** request) {
+    *request = fault("flush-hangs") ? &never_done : nullptr;
+    return fault("flush-fails") ? Result::kInvalidArgument : Result::kSuccess;
   };
-  t.connect = [](int, void* handle, void** comm, void**) {
-    if (fault("connect fails")) return Result::kRemoteError;
-    if (fault("never connects")) {
-      *comm = nullptr;
-      return Result::kSuccess;
-    }
-    return sample::connect(handle, comm);
+  t.test = test;
+  t.close_send = [](void* comm) {
+    const Result result = sample::close(comm);
+    return fault("close-fails") ? Result::kSystemError : result;
   };
-  t.accept = [](void* listener, void** comm, void**) { return sample::accept(listener, comm); };
-  t.register_memory = [](void*, void* data, size_t bytes, int type, void** memory) {
-    if (fault("regMr fails")) return Result::kInternalError;
-    return sample::register_memory(data, bytes, type, memory);
+  t.close_receive = [](void* comm) {
+    if (first_receiver == comm) first_receiver = nullptr;
+    if (fault("leaks-descriptor")) (void)::dup(comm_of(comm).fd);
+    return sample::close(comm);
   };
-  t.deregister_memory = [](void*, void* memory) { return sample::deregister_memory(memory); };
-  t.send = [](void* comm, void* data, int bytes, int tag, void* memory, void** request) {
-    if (fault("isend fails")) return Result::kSystemError;
-    return sample::send(*static_cast<sample::Comm*>(comm), data, static_cast<size_t>(bytes), tag, memory, request);
-  };
-  t.receive = [](void* comm, int, void** data, int* bytes, int* tags, void** memory, void** request) {
-    return sample::receive(*static_cast<sample::Comm*>(comm),
-                           {{static_cast<char*>(data[0]), static_cast<size_t>(bytes[0]), tags[0]}}, memory, request);
-  };
-  t.test = [](void* request, int* done, int* bytes) {
-    const Result result = sample::test(request, done, bytes);
-    if (*done && fault("size of room")) *bytes = 1 << 20;
-    if (*done && fault("size too small")) *bytes = 3;
-    if (*done && fault("one byte less")) *bytes -= *bytes > 10'000 ? 1 : 0;
-    return result;
-  };
-  t.close_send = sample::close;
-  t.close_receive = sample::close;
-  t.close_listen = sample::close_listen;
+  t.close_listen = fault("no-closelisten") ? nullptr : sample::close_listen;
   return t;
 }
 

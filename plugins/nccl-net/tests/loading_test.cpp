@@ -64,9 +64,9 @@ TEST(NcclLoading, AdaptersAreJoinedWhereThePluginCan) {
 }
 
 TEST(NcclLoading, AnAdapterThatDoesNotServeIsRefusedByWhatItLacks) {
-  use_fault("no adapter");
+  use_fault("no-adapter");
   EXPECT_TRUE(says(refusal(TUTTI_NOT_SUPPORTED), "it has no adapter")) << Host::error;
-  use_fault("no host memory");
+  use_fault("no-host-memory");
   EXPECT_TRUE(says(refusal(TUTTI_NOT_SUPPORTED), "accepts no host memory: ptrSupport is 2")) << Host::error;
   use_fault("dma-buf");
   EXPECT_TRUE(says(refusal(TUTTI_NOT_SUPPORTED), "there is no regMrDmaBuf")) << Host::error;

@@ -20,9 +20,10 @@ inline void use_network(const std::string& file, const std::map<std::string, std
 
 inline bool says(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-// The plugin that breaks the rule `fault`: tests/faulty_network.cpp asks whenever a rule is at stake.
+// The rule that the plugin of tests/faulty_network.cpp breaks from now on; "none": none.
+inline void choose_fault(const std::string& fault) { setenv("TUTTI_MUTANT", ("nccl-" + fault).c_str(), 1); }
 inline void use_fault(const std::string& fault) {
-  setenv("FAULTY_NETWORK", fault.c_str(), 1);
+  choose_fault(fault);
   use_network(FAULTY);
 }
 

@@ -431,6 +431,55 @@ constexpr Clause table[] = {
      "REDUCE by `TUTTI_SUM` with `TUTTI_COMMAND_EXACT` must give the real sum of its sources, divided by `divisor` "
      "unless it is 0, rounded once, with the bits of the SDK's `exact_sum.hpp`. `exact_dtypes` must be exact: with "
      "that flag any other type or operator must be refused with `TUTTI_NOT_SUPPORTED`."},
+
+    {"nccl.table",
+     "A network plugin must export `ncclNetPlugin_v6` to `ncclNetPlugin_v12`, at least one of them. The newest "
+     "table is used. It must have a name and every function except `iflush`, `regMrDmaBuf` and those of later "
+     "versions."},
+    {"nccl.init",
+     "`init` must return ncclSuccess if the plugin can be used, and `devices` must then report at least one "
+     "adapter."},
+    {"nccl.properties",
+     "`getProperties` must describe each adapter, the same every time. `name` must not be NULL. `ptrSupport` must "
+     "contain NCCL_PTR_HOST and no unknown bit, and NCCL_PTR_DMABUF only with `regMrDmaBuf`. `speed`, `maxComms` "
+     "and `maxRecvs` must be above 0."},
+    {"nccl.listen", "`listen` must return a listenComm whenever it returns ncclSuccess."},
+    {"nccl.handle",
+     "`listen` must not write more than the 128 bytes of the handle, and a copy of the handle must work."},
+    {"nccl.connect",
+     "`connect` and `accept` must return ncclSuccess with a NULL comm until the other end is there. With calls at "
+     "both ends each must return a comm after finitely many calls, whichever is called first."},
+    {"nccl.never-blocks", "No function may wait for the peer."},
+    {"nccl.registration",
+     "`regMr` must accept host memory of any address and length and must not change it. `deregMr` must return "
+     "ncclSuccess."},
+    {"nccl.null-request",
+     "`isend` and `irecv` that cannot start must return ncclSuccess and set the request to NULL. They must start "
+     "when called again, after finitely many calls of `test` at the other end."},
+    {"nccl.requests",
+     "Each comm must accept NCCL_NET_MAX_REQUESTS requests at a time (8 before version 8, 32 since), and a "
+     "sendComm `maxRecvs` times as many."},
+    {"nccl.request-identity", "A request must not be returned again before `test` has reported it done."},
+    {"nccl.completion",
+     "`test` must return ncclSuccess and must report each request done after finitely many calls at both ends."},
+    {"nccl.done",
+     "`test` must not report an irecv done before all bytes are in memory, nor an isend before its memory may be "
+     "overwritten."},
+    {"nccl.data", "An irecv must write the bytes that were sent, and must not write outside of its memory."},
+    {"nccl.size", "`test` must report how many bytes were sent, also where the irecv has room for more."},
+    {"nccl.group",
+     "A grouped irecv must be done when all of its messages are there, and `test` must then report the size of "
+     "each, in the order of the irecv."},
+    {"nccl.tags",
+     "A message must arrive in the irecv of the group that has its tag, whatever the order of the isends."},
+    {"nccl.order", "Messages must be matched with irecvs in the order of posting."},
+    {"nccl.flush",
+     "`iflush` must return ncclSuccess. When its request is done, or at once if that is NULL, the received bytes "
+     "must be visible."},
+    {"nccl.comms", "A comm that waits must not delay another one."},
+    {"nccl.close",
+     "The close functions must return ncclSuccess when no request is pending, and must not leave descriptors, "
+     "threads or memory behind."},
 };
 
 }  // namespace

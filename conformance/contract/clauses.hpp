@@ -12,7 +12,7 @@ namespace tutti::conformance {
 
 struct Clause {
   const char* id;    // "T-7": E entry and host, T transport/1, V view/1, W wait_fd/1, R rails/1, M mapped/1, A
-                     // algorithm/1, D device/1, X executor/1
+                     // algorithm/1, D device/1, X executor/1; "nccl.order": NCCL's network plugins
   const char* text;  // what the plugin must or must not do; Markdown, one line
 };
 

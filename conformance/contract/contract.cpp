@@ -2,9 +2,11 @@
 #include "contract.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "contract_process.hpp"
+#include "nccl_network.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -41,7 +43,10 @@ Case make_case(const ContractCase& one, const Target& target, const std::string&
   made.needs.free_memory = one.memory;
   made.visits = one.visits;
   made.axes = {{"subject", subject_name(target.subject)}, {"contract", one.name}};
-  if (target.subject != Subject::plugin) made.axes.emplace_back(subject_name(target.subject), target.name);
+  if (target.subject == Subject::nccl)
+    made.axes.emplace_back("transport", "nccl:" + target.name);
+  else if (target.subject != Subject::plugin)
+    made.axes.emplace_back(subject_name(target.subject), target.name);
   const uint32_t deadline = made.deadline_ms - 2000;
   made.run = [&one, target, deadline](const Place& place) {
     place.attestation.plugins.push_back(target.name);
@@ -59,14 +64,20 @@ void list(const Selection& selection, std::vector<Case>& cases) {
   const bool filtered = !selection.transports.empty() || !selection.algorithms.empty() || !selection.devices.empty();
   if (!selection.collectives.empty() || !selection.types.empty() || !selection.ranks.empty())
     return;  // no such axes here
+  const auto add_target = [&](const Target& target) {
+    for (const ContractCase& one : contract_cases(target.subject))
+      if (in_level(one, selection.level))
+        cases.push_back(make_case(
+            one, target, fmt::format("contract/{}/{}/{}", subject_name(target.subject), target.name, one.name)));
+  };
   const auto add = [&](const Found& plugin, Subject subject, const std::string& name) {
+    // A network plugin of NCCL by its own table, before what stands over it.
+    if (subject == Subject::transport && name.starts_with(nccl_prefix))
+      add_target({Subject::nccl, nccl_network_file(), name.substr(std::strlen(nccl_prefix)), {}, {}});
     Target target{subject, plugin.path, name, {}, {}};
     for (const Companion& companion : companions)
       if (companion.id != plugin.id) target.companions.push_back(companion);
-    for (const ContractCase& one : contract_cases(subject))
-      if (in_level(one, selection.level))
-        cases.push_back(
-            make_case(one, target, fmt::format("contract/{}/{}/{}", subject_name(subject), name, one.name)));
+    add_target(target);
   };
   for (const Found& plugin : found) {
     const auto has = [](const std::vector<std::string>& names, const std::vector<std::string>& chosen) {

@@ -11,9 +11,10 @@
 
 namespace tutti::conformance::contract {
 
-enum class Subject { plugin, transport, algorithm, device, meeting, rma };
+enum class Subject { plugin, transport, algorithm, device, meeting, rma, nccl };
 constexpr Subject all_subjects[] = {Subject::plugin, Subject::transport, Subject::algorithm,
-                                    Subject::device, Subject::meeting,   Subject::rma};
+                                    Subject::device, Subject::meeting,   Subject::rma,
+                                    Subject::nccl};
 const char* subject_name(Subject subject);
 
 struct ContractCase {
@@ -59,5 +60,7 @@ std::vector<ContractCase> executor_cases();
 std::vector<ContractCase> fused_cases();
 std::vector<ContractCase> meeting_cases();
 std::vector<ContractCase> rma_cases();
+std::vector<ContractCase> nccl_setup_cases();
+std::vector<ContractCase> nccl_transfer_cases();
 
 }  // namespace tutti::conformance::contract

@@ -6,15 +6,27 @@
 namespace tutti::conformance::contract {
 
 const char* subject_name(Subject subject) {
-  constexpr const char* names[] = {"plugin", "transport", "algorithm", "device", "meeting", "rma"};
+  constexpr const char* names[] = {"plugin", "transport", "algorithm", "device", "meeting", "rma", "nccl"};
   return names[static_cast<size_t>(subject)];
 }
 
 const std::vector<const char*>& common_clauses(Subject subject) {
   static const std::vector<const char*> none,
       of_transports{"E-5", "E-6", "E-7", "E-10", "T-3", "T-9", "T-11", "T-12", "T-14", "T-16", "T-18", "T-26", "T-27"},
-      of_devices{"E-5", "E-6", "E-7", "X-11"};
-  return subject == Subject::transport ? of_transports : subject == Subject::device ? of_devices : none;
+      of_devices{"E-5", "E-6", "E-7", "X-11"},
+      of_networks{"nccl.table",        "nccl.init",         "nccl.listen",           "nccl.handle",     "nccl.connect",
+                  "nccl.never-blocks", "nccl.registration", "nccl.null-request", "nccl.request-identity",
+                  "nccl.completion",   "nccl.close"};
+  switch (subject) {
+    case Subject::transport:
+      return of_transports;
+    case Subject::device:
+      return of_devices;
+    case Subject::nccl:
+      return of_networks;
+    default:
+      return none;
+  }
 }
 
 const std::vector<ContractCase>& contract_cases(Subject subject) {
@@ -32,6 +44,7 @@ const std::vector<ContractCase>& contract_cases(Subject subject) {
               mapped_cases, magnitude_cases, walk_cases, steady_cases, settings_cases});
   static const std::vector<ContractCase> algorithm = sorted({algorithm_cases});
   static const std::vector<ContractCase> device = sorted({device_cases, export_cases, executor_cases, fused_cases});
+  static const std::vector<ContractCase> nccl = sorted({nccl_setup_cases, nccl_transfer_cases});
   static const std::vector<ContractCase> meeting = sorted({meeting_cases}), rma = sorted({rma_cases});
   switch (subject) {
     case Subject::plugin:
@@ -44,6 +57,8 @@ const std::vector<ContractCase>& contract_cases(Subject subject) {
       return meeting;
     case Subject::rma:
       return rma;
+    case Subject::nccl:
+      return nccl;
     default:
       return device;
   }

@@ -46,7 +46,11 @@ constexpr Section sections[] = {
      "The suite accesses a device's memory by commands of its streams, never by its address. The following clauses are "
      "about optional functions: D-10 to D-12 about mapping memory between processes of a host, D-13 about network "
      "adapters, and D-14, X-14 and X-16 about small work as one launch."},
-    {'X', "executor/1", "Streams of work on a device."}};
+    {'X', "executor/1", "Streams of work on a device."},
+    {'n', "NCCL's network plugins (`--nccl-net`)",
+     "For libraries that were made for NCCL, which `tutti-conform --nccl-net FILE` loads. The functions are those of "
+     "the plugin's own table. Both ends of a connection are in one process and polled by one thread. A plugin hosted by "
+     "`nccl-net` is judged as a transport as well."}};
 
 // Appends `text` in lines of at most 120 columns; lines after the first are indented by `indent` spaces.
 void wrap(std::string& page, std::string_view text, size_t indent) {
@@ -76,7 +80,8 @@ std::string cases_of(const Clause& clause) {
       return std::any_of(ids.begin(), ids.end(), [&](std::string_view id) { return id == clause.id; });
     };
     if (checks(contract::common_clauses(subject)))
-      add(fmt::format("every case of a {}", contract::subject_name(subject)));
+      add(fmt::format("every case of a {}",
+                      subject == contract::Subject::nccl ? "network plugin" : contract::subject_name(subject)));
     else
       for (const auto& one : contract::contract_cases(subject))
         if (checks(one.clauses)) add(fmt::format("`{}`", one.name));

@@ -81,7 +81,9 @@ int run_process(int argc, char** argv) {
   for (const Subject subject : all_subjects)
     for (const ContractCase& one : contract_cases(subject)) {
       if (std::strcmp(subject_name(subject), argv[0]) != 0 || std::strcmp(one.name, argv[3]) != 0) continue;
-      bench.never_blocks = subject == Subject::device ? "X-11" : "T-26";
+      bench.never_blocks = subject == Subject::device ? "X-11"
+                           : subject == Subject::nccl ? "nccl.never-blocks"
+                                                      : "T-26";
       Outcome outcome = one.memory > 0 && available_memory() < one.memory
                             ? Outcome::not_run(fmt::format("needs {} GiB of free memory, {:.1f} are free",
                                                            one.memory >> 30, double(available_memory()) / (1 << 30)))

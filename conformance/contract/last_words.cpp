@@ -53,13 +53,15 @@ thread_local SlotHolder holder;
 
 int outcome_descriptor = -1;
 
+bool is_plugin(const char* file) { return std::strstr(file, "libtutti-") || std::strstr(file, "libnccl-net-"); }
+
 // The first place in the stack that is in a plugin's file, as "libtutti-x.so+0x1234".
 void find_place(char* text, size_t capacity) {
   void* frames[48];
   const int n = backtrace(frames, 48);
   for (int i = 0; i < n; ++i) {
     Dl_info info{};
-    if (!dladdr(frames[i], &info) || !info.dli_fname || !std::strstr(info.dli_fname, "libtutti-")) continue;
+    if (!dladdr(frames[i], &info) || !info.dli_fname || !is_plugin(info.dli_fname)) continue;
     const char* file = std::strrchr(info.dli_fname, '/');
     std::snprintf(text, capacity, " at %s+0x%zx (addr2line -Cfe FILE 0x%zx tells the line)",
                   file ? file + 1 : info.dli_fname,
@@ -175,9 +177,11 @@ void watch_for_blocking(int descriptor, double patience, const char* clause) {
         const double limit = closing ? patience + 10 : patience;
         if (seen[i].ticks * tick < limit) continue;
         char text[300];
+        const char* instead = "peers: do what is possible now, the rest in progress";
+        if (clause[0] == 'X') instead = "the device: put the work into the stream and return";
+        if (clause[0] == 'n') instead = "the peer: return ncclSuccess with a NULL comm or request and be called again";
         std::snprintf(text, sizeof text, "%s has not returned for %.0f s. It must not wait for %s", function, limit,
-                      clause[0] == 'X' ? "the device: put the work into the stream and return"
-                                       : "peers: do what is possible now, the rest in progress");
+                      instead);
         write_outcome(descriptor, "fail", clause, text);
         _exit(0);
       }

@@ -263,6 +263,53 @@ constexpr Fault plugins[] = {
     {"half-a-pair", "E-4", "", "register_memory without deregister_memory"},
 };
 
+constexpr Fault networks[] = {
+    {"nccl-no-closelisten", "nccl.table", "nccl-net", "the table has no closeListen"},
+    {"nccl-init-fails", "nccl.init", "nccl-net", "init returns ncclSystemError"},
+    {"nccl-no-adapter", "nccl.init", "nccl-net", "init succeeds and devices reports no adapter"},
+    {"nccl-nameless", "nccl.properties", "nccl-net", "an adapter's name is NULL"},
+    {"nccl-no-host-memory", "nccl.properties", "nccl-net", "ptrSupport lacks NCCL_PTR_HOST"},
+    {"nccl-dma-buf", "nccl.properties", "nccl-net", "ptrSupport has NCCL_PTR_DMABUF and there is no regMrDmaBuf"},
+    {"nccl-no-speed", "nccl.properties", "nccl-net", "speed is 0"},
+    {"nccl-no-receives", "nccl.properties", "nccl-net", "maxRecvs is 0"},
+    {"nccl-listen-fails", "nccl.listen", "nccl-net", "listen returns ncclSystemError"},
+    {"nccl-no-listener", "nccl.listen", "nccl-net", "listen returns no listenComm"},
+    {"nccl-long-handle", "nccl.handle", "nccl-net", "listen writes byte 129 of the handle"},
+    {"nccl-never-connects", "nccl.connect", "nccl-net", "connect never returns a comm"},
+    {"nccl-connect-fails", "nccl.connect", "nccl-net", "connect returns ncclRemoteError"},
+    {"nccl-accept-fails", "nccl.connect", "nccl-net", "accept returns ncclSystemError while nobody connects"},
+    {"nccl-connect-blocks", "nccl.never-blocks", "nccl-net", "connect does not return"},
+    {"nccl-accept-blocks", "nccl.never-blocks", "nccl-net", "accept waits for a connection"},
+    {"nccl-regmr-fails", "nccl.registration", "nccl-net", "regMr returns ncclInternalError"},
+    {"nccl-regmr-writes", "nccl.registration", "nccl-net", "regMr writes the first byte"},
+    {"nccl-deregmr-fails", "nccl.registration", "nccl-net", "deregMr returns ncclInternalError"},
+    {"nccl-isend-fails", "nccl.null-request", "nccl-net", "isend returns ncclSystemError"},
+    {"nccl-null-is-an-error", "nccl.null-request", "nccl-net",
+     "the first isend returns ncclInternalError in place of a NULL request"},
+    {"nccl-request-unset", "nccl.null-request", "nccl-net", "irecv does not set the request"},
+    {"nccl-few-requests", "nccl.requests", "nccl-net", "a recvComm has room for 8 requests"},
+    {"nccl-request-reused", "nccl.request-identity", "nccl-net", "irecv returns a request that is pending"},
+    {"nccl-completion-lost", "nccl.completion", "nccl-net", "messages of 4095 bytes are never reported done"},
+    {"nccl-irecv-done-early", "nccl.done", "nccl-net", "a long irecv is reported done before its bytes are there"},
+    {"nccl-isend-done-early", "nccl.done", "nccl-net", "a long isend is reported done before its memory was read"},
+    {"nccl-writes-behind", "nccl.data", "nccl-net", "an irecv writes one byte behind its memory"},
+    {"nccl-wrong-bit", "nccl.data", "nccl-net", "the last byte of each message has a wrong bit"},
+    {"nccl-size-of-room", "nccl.size", "nccl-net", "test reports 1 MiB for every irecv"},
+    {"nccl-size-too-small", "nccl.size", "nccl-net", "test reports 3 bytes for every irecv"},
+    {"nccl-one-byte-less", "nccl.size", "nccl-net", "test reports a byte too few for long messages"},
+    {"nccl-no-size-of-isend", "nccl.size", "nccl-net", "test reports 0 bytes for an isend"},
+    {"nccl-group-has-one-size", "nccl.group", "nccl-net", "test reports the first size for all messages of a group"},
+    {"nccl-group-done-early", "nccl.group", "nccl-net", "a grouped irecv is reported done after its first message"},
+    {"nccl-tags-ignored", "nccl.tags", "nccl-net", "a message arrives in the first free irecv of the group"},
+    {"nccl-reordered", "nccl.order", "nccl-net", "two following irecvs change places"},
+    {"nccl-flush-hangs", "nccl.flush", "nccl-net", "the request of iflush is never done"},
+    {"nccl-flush-fails", "nccl.flush", "nccl-net", "iflush returns ncclInvalidArgument"},
+    {"nccl-flush-ignored", "nccl.flush", "nccl-net", "the first byte in device memory is not visible after iflush"},
+    {"nccl-comm-blocks-comm", "nccl.comms", "nccl-net", "an irecv of one recvComm holds up all others"},
+    {"nccl-leaks-descriptor", "nccl.close", "nccl-net", "closeRecv leaves a descriptor open"},
+    {"nccl-close-fails", "nccl.close", "nccl-net", "closeSend returns ncclSystemError"},
+};
+
 }  // namespace
 
 std::span<const Fault> transport_faults() { return transports; }
@@ -271,5 +318,6 @@ std::span<const Fault> device_faults() { return devices; }
 std::span<const Fault> meeting_faults() { return meetings; }
 std::span<const Fault> rma_faults() { return rmas; }
 std::span<const Fault> plugin_faults() { return plugins; }
+std::span<const Fault> nccl_faults() { return networks; }
 
 }  // namespace tutti::conformance

@@ -22,5 +22,6 @@ std::span<const Fault> device_faults();
 std::span<const Fault> meeting_faults();
 std::span<const Fault> rma_faults();
 std::span<const Fault> plugin_faults();
+std::span<const Fault> nccl_faults();  // of plugins/nccl-net/tests/faulty_network.cpp
 
 }  // namespace tutti::conformance

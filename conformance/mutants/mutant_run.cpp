@@ -38,11 +38,13 @@ class Originals {
     add("toy-rma", lib / "tutti-toys" / "libtutti-toy-rma.so");
     mutants_ = lib / "tutti-mutants" / "libtutti-mutants.so";
     exports_more_ = lib / "tutti-mutants" / "libtutti-mutants-exports-more.so";
-    for (const fs::path& path : {mutants_, exports_more_})
+    network_ = lib / "tutti-mutants" / "libnccl-net-faulty.so";
+    for (const fs::path& path : {mutants_, exports_more_, network_})
       if (!fs::exists(path))
         throw std::runtime_error(fmt::format("{} is not there: build the target of its name", path.string()));
   }
   Target mutant(const Fault& fault, Subject subject) const {
+    if (subject == Subject::nccl) return network(fault.name);
     Target target{subject,
                   fault.name == std::string("exports-more") ? exports_more_ : mutants_,
                   subject == Subject::plugin ? "mutants" : "mutant",
@@ -53,6 +55,7 @@ class Originals {
     return target;
   }
   Target original(const Fault& fault, Subject subject) const {
+    if (subject == Subject::nccl) return network("none");
     const std::string id = fault.over;
     if (id.empty()) return {subject, mutants_, "mutants", companions_, {}};
     // Healthy transports of the mutants' own plugin.
@@ -68,6 +71,10 @@ class Originals {
   }
 
  private:
+  // The network plugin of NCCL with a fault.
+  Target network(const std::string& fault) const {
+    return {Subject::nccl, network_, "faulty", {}, {"TUTTI_MUTANT=" + fault}};
+  }
   // The healthy original's name, where that is not the plugin's id.
   static std::string name_of(Subject subject, const std::string& id) {
     if (subject == Subject::algorithm) return "ring";
@@ -85,7 +92,7 @@ class Originals {
       companions_.push_back({id, path});
   }
   std::vector<contract::Companion> companions_;
-  fs::path mutants_, exports_more_;
+  fs::path mutants_, exports_more_, network_;
 };
 
 constexpr uint32_t deadline_ms = 90'000;
@@ -193,6 +200,7 @@ std::vector<MutantResult> run_mutants(const MutantOptions& options) {
   add(device_faults(), Subject::device);
   add(meeting_faults(), Subject::meeting);
   add(rma_faults(), Subject::rma);
+  add(nccl_faults(), Subject::nccl);
   for (const std::string& name : wanted)
     if (!known.contains(name))
       throw std::invalid_argument(fmt::format("there is no mutant \"{}\"; mutants --list shows them{}", name,

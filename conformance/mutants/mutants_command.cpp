@@ -24,15 +24,15 @@ constexpr int not_run_status = 77;
 
 int list_faults() {
   for (const auto faults : {plugin_faults(), transport_faults(), algorithm_faults(), device_faults(), meeting_faults(),
-                            rma_faults()})
+                            rma_faults(), nccl_faults()})
     for (const Fault& fault : faults)
-      fmt::print("{:<26} {:<5} {:<11} {}\n", fault.name, fault.clause, fault.over, fault.what);
+      fmt::print("{:<26} {:<21} {:<11} {}\n", fault.name, fault.clause, fault.over, fault.what);
   return 0;
 }
 
 void print_result(const MutantResult& r, bool verbose) {
   const char* word = r.killed ? "killed" : r.not_run ? "NOT RUN" : "SURVIVES";
-  fmt::print("{:<8} {:<26} {:<5} {:<26} {:5.2f} s\n", word, r.fault->name, r.fault->clause, r.by, r.seconds);
+  fmt::print("{:<8} {:<26} {:<21} {:<26} {:5.2f} s\n", word, r.fault->name, r.fault->clause, r.by, r.seconds);
   if (!r.killed) fmt::print("         {}\n         {}: {}\n", r.why, r.fault->what, r.outcome.message);
   if (verbose && r.killed) fmt::print("         {}\n", r.outcome.message);
   std::fflush(stdout);

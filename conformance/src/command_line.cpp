@@ -50,6 +50,14 @@ void add_selection(CLI::App& app, Selection& s) {
   app.add_option("--case", s.cases, "a case's id; '*' stands for anything")->allow_extra_args(false);
   app.add_option("--plugin", s.plugins, "a plugin's file, loaded besides those that are found")
       ->allow_extra_args(false);
+  app.add_option_function<std::string>(
+         "--nccl-net",
+         [&s](const std::string& named) {
+           if (named.empty()) throw std::invalid_argument("--nccl-net: \"\" is neither a file nor a name");
+           s.nccl_net = named;
+         },
+         "a network plugin of NCCL, tested as the transport nccl:NAME: its file, or NAME of libnccl-net-NAME.so")
+      ->type_name("FILE");
   app.add_option("--netns", s.netns, "the hosts of a mix are the network namespaces NAME-0, NAME-1 (root)");
   app.add_option_function<std::string>(
          "--seed",

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "nccl_network.hpp"
 #include "options.hpp"
 
 namespace tutti::conformance {
@@ -42,6 +43,7 @@ std::vector<std::string> transports_of(const std::string& mix) {
 }
 
 void check_selection(Selection& s) {
+  if (!s.nccl_net.empty()) host_nccl_network(s);
   for (const std::string& path : s.plugins) {
     require_plugin_file(path);
     std::string error;

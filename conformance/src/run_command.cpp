@@ -130,6 +130,7 @@ int run_selected(const Session& session, const RunCommandOptions& options) {
   RunnerOptions runner;
   runner.seed = selection.seed;
   runner.plugins = selection.plugins;
+  runner.nccl_net = selection.nccl_net;
   runner.netns = selection.netns;
   runner.patience = selection.patience;
   const auto begin = std::chrono::steady_clock::now();

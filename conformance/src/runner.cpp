@@ -233,6 +233,7 @@ std::string lacking(const Needs& needs) {
 std::string reproducer(const Case& one, const RunnerOptions& options) {
   std::string line = "tutti-conform";
   for (const std::string& plugin : options.plugins) line += " --plugin '" + plugin + "'";
+  if (!options.nccl_net.empty()) line += " --nccl-net '" + options.nccl_net + "'";
   if (!options.netns.empty()) line += " --netns " + options.netns;
   if (options.patience != 1) line += fmt::format(" --patience {}", options.patience);
   return line + " --reproduce '" + one.id + "@" + hex(options.seed) + "'";

@@ -17,7 +17,7 @@ struct RunnerOptions {
   uint64_t seed = 1;                     // of the run; each case's seed derives from it
   std::vector<std::string> plugins;      // files that every worker loads
   std::vector<std::string> environment;  // "NAME=VALUE" for every worker, before a case's own; "NAME" removes it
-  std::string netns;                     // as in Selection
+  std::string nccl_net, netns;           // as in Selection
   double patience = 1;                   // likewise
   bool stop_at_first_bad = false;
   std::string program;  // the executable that workers run; empty: this one

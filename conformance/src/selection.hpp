@@ -26,6 +26,8 @@ struct Selection {
   std::vector<uint32_t> ranks;
   std::vector<std::string> cases;    // ids; a trailing or inner '*' stands for anything
   std::vector<std::string> plugins;  // files, loaded in this process and in every worker
+  // A network plugin of NCCL, which is one of the transports: its file, or NAME of libnccl-net-NAME.so; "": none.
+  std::string nccl_net;
   std::string netns;  // "NAME": host h of a case is the network namespace NAME-h (tools/netns/hosts.sh up NAME 2)
   uint64_t seed = 1;
   Share share;

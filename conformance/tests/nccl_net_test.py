@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""nccl_net_test.py TUTTI_CONFORM LIB: tutti-conform --nccl-net with the samples, with broken plugins and with what is none."""
+import os
+import pathlib
+import re
+import sys
+
+import expectations
+from expectations import end, expect, refused
+
+CONFORM, LIB = sys.argv[1], pathlib.Path(sys.argv[2])
+SAMPLES, BROKEN = LIB / "nccl", LIB / "tutti-mutants"
+FAULTY = BROKEN / "libnccl-net-faulty.so"
+MUTANTS = expectations.run([CONFORM, "mutants", "--list"], 200)[1]
+
+
+def conform(network, *arguments, fault="none"):
+    return expectations.run([CONFORM, "--nccl-net", network, *arguments], 200, {**os.environ, "TUTTI_MUTANT": fault})
+
+
+def named(out):
+    """The clause that the page of a run names first."""
+    found = re.search(r"^  broken    ([\w.-]+):", out, re.M)
+    return found[1] if found else None
+
+
+# The plugin's own table, and a collective over it.
+for sample in ("sample8", "sample11"):
+    network = SAMPLES / f"libnccl-net-{sample}.so"
+    status, out = conform(network, "--case", f"contract/nccl/{sample}/*")
+    expect(f"{sample} keeps NCCL's contract", status == 0 and "0 failed" in out, out)
+status, out = conform(SAMPLES / "libnccl-net-sample8.so", "--level", "smoke", "--list")
+for kind in ("contract/nccl/sample8/groups", "contract/transport/nccl:sample8/", "matrix/"):
+    expect(f"the level has {kind}", f"\n{kind}" in out, out)
+status, out = conform("sample8", "--list")
+expect("a name that the loader does not find is refused", status == 2 and "libnccl-net-NAME.so in LD_LIBRARY_PATH" in out, out)
+
+# Broken ones: the vendor reads the clause, whichever cases fail besides. `tutti-conform mutants` has them all.
+for fault in ("nameless", "long-handle", "deregmr-fails", "null-is-an-error", "request-reused", "irecv-done-early", "size-too-small",
+              "group-has-one-size", "reordered", "flush-ignored", "leaks-descriptor"):
+    clause = re.search(rf"^nccl-{fault} +(nccl\.[a-z-]+)", MUTANTS, re.M)[1]
+    status, out = conform(FAULTY, "--case", "contract/nccl/faulty/*", fault=f"nccl-{fault}")
+    expect(f"{fault} is called a breach of {clause}", status == 1 and named(out) == clause, out)
+status, out = conform(FAULTY, "--case", "contract/nccl/faulty/*", fault="nccl-tags-ignored")
+expect("a broken plugin is named by its clause", status == 1 and named(out) == "nccl.tags", out)
+expect("the line that reproduces it has the option", f"--nccl-net '{FAULTY.resolve()}' --reproduce 'contract/nccl/faulty/groups@1'" in out, out)
+
+# What is none. Each refusal names the file, what was found and what is expected.
+for file, says in ((BROKEN / "libnccl-net-version5.so", "it exports ncclNetPlugin_v5"),
+                   (BROKEN / "libnccl-net-version13.so", "it exports ncclNetPlugin_v13"),
+                   (LIB / "tutti" / "libtutti-nccl-net.so", "it exports none of any version"),
+                   (pathlib.Path(__file__), "cannot be loaded"),
+                   (LIB, "is a folder"),
+                   (LIB / "libnccl-net-nowhere.so", "there is no such file"),
+                   ("", "neither a file nor a name")):
+    refused([CONFORM, "--nccl-net", file], says)
+    refused([CONFORM, "--nccl-net", file], str(file))
+for fault, says in (("nccl-init-fails", "init returned 2, expected 0 (ncclSuccess): the driver of eth9 is too old"),
+                    ("nccl-no-adapter", "devices reports 0 adapters")):
+    status, out = conform(FAULTY, fault=fault)
+    expect(f"{fault} is refused", status == 2 and says in out and str(FAULTY) in out and "ncclNetPlugin_v6" in out, out)
+end()

@@ -135,9 +135,8 @@ void* try_accept(Listening& at) {
   return comm;
 }
 
-Connection::Connection(const Hosted& of, int device) : hosted(of) {
-  Listening listening(hosted, device);
-  hosted.until(
+void connect_both(Listening& listening, void*& sender, void*& receiver) {
+  listening.hosted.until(
       [&] {
         if (!sender) sender = try_connect(listening);
         if (!receiver) receiver = try_accept(listening);
@@ -145,6 +144,11 @@ Connection::Connection(const Hosted& of, int device) : hosted(of) {
       },
       "nccl.connect",
       [&] { return fmt::format("{} returns no comm, again and again", sender ? "accept" : "connect"); });
+}
+
+Connection::Connection(const Hosted& of, int device) : hosted(of) {
+  Listening listening(hosted, device);
+  connect_both(listening, sender, receiver);
   listening.close();
 }
 void Connection::close() {

@@ -74,6 +74,8 @@ struct Connection {
 // Calls connect or accept once; the comm, or nullptr.
 void* try_connect(Listening& listening);
 void* try_accept(Listening& listening);
+// Both, until there is a comm at each end.
+void connect_both(Listening& listening, void*& sender, void*& receiver);
 
 // Registered memory between two stretches of bytes that must stay.
 class Registered {

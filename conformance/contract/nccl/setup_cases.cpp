@@ -54,14 +54,7 @@ void connects_and_accepts(Bench& bench) {
       else if (!connects_first)
         receiver = try_accept(listening);
     require(!receiver, "nccl.connect", "accept returned a comm before connect was called");
-    hosted.until(
-        [&] {
-          if (!sender) sender = try_connect(listening);
-          if (!receiver) receiver = try_accept(listening);
-          return sender && receiver;
-        },
-        "nccl.connect",
-        [&] { return fmt::format("{} returns no comm, again and again", sender ? "accept" : "connect"); });
+    connect_both(listening, sender, receiver);
     hosted.call("closeSend", "nccl.close", [&] { return hosted.calls().close_send(sender); });
     hosted.call("closeRecv", "nccl.close", [&] { return hosted.calls().close_receive(receiver); });
     listening.close();

@@ -51,7 +51,7 @@ void connects_and_accepts(Bench& bench) {
     for (int i = 0; i < alone; ++i)
       if (connects_first && !sender)
         sender = try_connect(listening);
-      else if (!connects_first)
+      else if (!connects_first && !receiver)
         receiver = try_accept(listening);
     require(!receiver, "nccl.connect", "accept returned a comm before connect was called");
     connect_both(listening, sender, receiver);

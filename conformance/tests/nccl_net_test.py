@@ -47,6 +47,9 @@ status, out = conform(FAULTY, "--case", "contract/nccl/faulty/*", fault="nccl-ta
 expect("of all cases one fails, and names the clause", status == 1 and named(out) == "nccl.tags" and ", 1 failed," in out, out)
 expect("the line that reproduces it has the option", f"--nccl-net '{FAULTY.resolve()}' --reproduce 'contract/nccl/faulty/groups@1'" in out, out)
 
+status, out = expectations.run([CONFORM, "--nccl-net", FAULTY], 200, {**os.environ, "TUTTI_NCCL_NET_VERSION": "11"})
+expect("a version that the plugin has not is refused", status == 2 and "no ncclNetPlugin_v11 to" in out and "exports ncclNetPlugin_v8" in out, out)
+
 # What is none. Each refusal names the file, what was found and what is expected.
 for file, says in ((BROKEN / "libnccl-net-version5.so", "it exports ncclNetPlugin_v5"),
                    (BROKEN / "libnccl-net-version13.so", "it exports ncclNetPlugin_v13"),

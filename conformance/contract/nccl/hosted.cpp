@@ -35,7 +35,7 @@ Result ignore_event(void**, int, void*, int64_t, void*) { return Result::kSucces
 // Where an error of a case is on its way the plugin's objects stay as they are.
 bool is_failing() { return std::uncaught_exceptions() > 0; }
 
-// The loaded file's newest table.
+// The loaded file's newest table, or that of TUTTI_NCCL_NET_VERSION, as nccl-net takes it.
 std::unique_ptr<nccl::Calls> load(const std::string& path) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -43,12 +43,15 @@ std::unique_ptr<nccl::Calls> load(const std::string& path) {
     broken("nccl.table", "{} cannot be loaded: {}", path, why ? why : "no reason is known");
   }
   const auto symbol = [&](int version) { return dlsym(library, fmt::format("ncclNetPlugin_v{}", version).c_str()); };
-  auto calls = nccl::find_calls(0, symbol);
+  const char* const setting = std::getenv("TUTTI_NCCL_NET_VERSION");
+  const int wanted = setting ? std::atoi(setting) : 0;
+  auto calls = nccl::find_calls(wanted, symbol);
   std::string exported;
   for (int version = 1; version < 32; ++version)
     if (symbol(version)) exported += fmt::format("{}ncclNetPlugin_v{}", exported.empty() ? "" : ", ", version);
   require(calls != nullptr, "nccl.table", "{} exports no ncclNetPlugin_v{} to ncclNetPlugin_v{}; it exports {}", path,
-          nccl::kOldest, nccl::kNewest, exported.empty() ? "none of any version" : exported);
+          wanted ? wanted : nccl::kOldest, wanted ? wanted : nccl::kNewest,
+          exported.empty() ? "none of any version" : exported);
   const char* const missing = calls->missing();
   require(!missing, "nccl.table", "ncclNetPlugin_v{} of {} has no {}", calls->version(), path, missing ? missing : "");
   return calls;

@@ -51,6 +51,10 @@ expect("the line that reproduces it has the option", re.search(again, out), out)
 status, out = expectations.run([CONFORM, "--nccl-net", FAULTY], 200, {**os.environ, "TUTTI_NCCL_NET_VERSION": "11"})
 expect("a version that the plugin has not is refused", status == 2 and "no ncclNetPlugin_v11 to" in out and "exports ncclNetPlugin_v8" in out, out)
 
+for version in ("abc", "8x", "5", "13", "-8"):
+    status, out = expectations.run([CONFORM, "--nccl-net", FAULTY], 200, {**os.environ, "TUTTI_NCCL_NET_VERSION": version})
+    expect(f"version {version} is refused", status == 2 and f'"{version}", expected a version of 6 to 12' in out, out)
+
 # What is none. Each refusal names the file, what was found and what is expected.
 for file, says in ((BROKEN / "libnccl-net-version5.so", "it exports ncclNetPlugin_v5"),
                    (BROKEN / "libnccl-net-version13.so", "it exports ncclNetPlugin_v13"),

@@ -4,12 +4,15 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <span>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -35,6 +38,20 @@ Result ignore_event(void**, int, void*, int64_t, void*) { return Result::kSucces
 // Where an error of a case is on its way the plugin's objects stay as they are.
 bool is_failing() { return std::uncaught_exceptions() > 0; }
 
+// TUTTI_NCCL_NET_VERSION as nccl-net reads it; 0: the newest.
+int wanted_version() {
+  const char* const setting = std::getenv("TUTTI_NCCL_NET_VERSION");
+  const std::string_view text = setting ? setting : "";
+  int version = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  const bool is_version = version == 0 || (version >= nccl::kOldest && version <= nccl::kNewest);
+  require(text.empty() || (is_number && is_version), "nccl.table",
+          "TUTTI_NCCL_NET_VERSION is \"{}\", expected a version of {} to {}, or 0 for the newest", text, nccl::kOldest,
+          nccl::kNewest);
+  return version;
+}
+
 // The loaded file's newest table, or that of TUTTI_NCCL_NET_VERSION, as nccl-net takes it.
 std::unique_ptr<nccl::Calls> load(const std::string& path) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -43,12 +60,9 @@ std::unique_ptr<nccl::Calls> load(const std::string& path) {
     broken("nccl.table", "{} cannot be loaded: {}", path, why ? why : "no reason is known");
   }
   const auto symbol = [&](int version) { return dlsym(library, fmt::format("ncclNetPlugin_v{}", version).c_str()); };
-  const char* const setting = std::getenv("TUTTI_NCCL_NET_VERSION");
-  const int wanted = setting ? std::atoi(setting) : 0;
+  const int wanted = wanted_version();
   auto calls = nccl::find_calls(wanted, symbol);
-  std::string exported;
-  for (int version = 1; version < 32; ++version)
-    if (symbol(version)) exported += fmt::format("{}ncclNetPlugin_v{}", exported.empty() ? "" : ", ", version);
+  const std::string exported = nccl::exported_tables(symbol);
   require(calls != nullptr, "nccl.table", "{} exports no ncclNetPlugin_v{} to ncclNetPlugin_v{}; it exports {}", path,
           wanted ? wanted : nccl::kOldest, wanted ? wanted : nccl::kNewest,
           exported.empty() ? "none of any version" : exported);

@@ -30,7 +30,7 @@ class Hosted {
   const nccl::Calls& calls() const { return *calls_; }
   void* context() const { return context_; }
   int devices() const { return devices_; }
-  // Of an adapter; judged by nccl.properties elsewhere.
+  // The properties of an adapter; nccl.properties is judged elsewhere.
   nccl::Description describe(int device) const;
   int most_receives() const;  // of a group: maxRecvs, at most Calls::kMostInGroup
   int most_requests() const { return nccl::max_requests(calls_->version()); }

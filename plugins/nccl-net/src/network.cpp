@@ -246,25 +246,19 @@ class Library {
   }
   // Never unloads it: threads of the plugin may run.
   std::unique_ptr<Network> network(int version) const {
-    std::unique_ptr<Calls> calls = find_calls(version, [this](int v) { return symbol(v); });
-    if (!calls)
+    const auto symbol = [this](int v) { return dlsym(handle_, fmt::format("ncclNetPlugin_v{}", v).c_str()); };
+    std::unique_ptr<Calls> calls = find_calls(version, symbol);
+    if (!calls) {
+      const std::string exported = exported_tables(symbol);
       throw sdk::error(TUTTI_NOT_SUPPORTED, "TUTTI_NCCL_NET: {} exports no ncclNetPlugin_v{}{}{}", file_,
                        version ? std::to_string(version) : fmt::format("{} to ncclNetPlugin_v{}", kOldest, kNewest),
-                       exported().empty() ? ": it is no network plugin of NCCL" : "; it exports ", exported());
+                       exported.empty() ? ": it is no network plugin of NCCL" : "; it exports ", exported);
+    }
     const int found = calls->version();
     return std::make_unique<Hosted>(std::move(calls), fmt::format("{} (version {})", file_, found));
   }
 
  private:
-  const void* symbol(int version) const { return dlsym(handle_, fmt::format("ncclNetPlugin_v{}", version).c_str()); }
-  // The versions that it has, of all that ever were and the next ones.
-  std::string exported() const {
-    std::string text;
-    for (int version = 1; version < 32; ++version)
-      if (symbol(version)) text += fmt::format("{}ncclNetPlugin_v{}", text.empty() ? "" : ", ", version);
-    return text;
-  }
-
   const std::string file_;
   void* const handle_;
 };

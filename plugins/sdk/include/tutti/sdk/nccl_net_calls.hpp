@@ -9,6 +9,7 @@
 #include <iterator>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "nccl_net.hpp"
@@ -195,6 +196,15 @@ std::unique_ptr<Calls> find_calls(int wanted, const Symbol& symbol) {
     return find_calls<V - 1>(wanted, symbol);
   else
     return nullptr;
+}
+
+// "ncclNetPlugin_v5, ncclNetPlugin_v8": the tables of any version that `symbol(version)` finds.
+template <typename Symbol>
+std::string exported_tables(const Symbol& symbol) {
+  std::string text;
+  for (int version = 1; version < 32; ++version)
+    if (symbol(version)) text += (text.empty() ? "ncclNetPlugin_v" : ", ncclNetPlugin_v") + std::to_string(version);
+  return text;
 }
 
 }  // namespace tutti::nccl

@@ -26,8 +26,8 @@ using namespace tutti::core::api;
 namespace {
 
 // The handles of the communicators that were destroyed last are kept, so that a use after the end is an error and no
-// crash; older ones are freed, so that a process that makes them for ever does not grow. Needs no memory: a communicator
-// without any can be destroyed.
+// crash; older ones are freed, so that a process that makes them for ever does not grow. Needs no memory, so that a
+// process that has none can destroy a communicator.
 void keep_for_a_while(tutti_comm* comm) {
   static std::mutex mutex;
   static constinit std::array<tutti_comm*, 1024> handles{};

@@ -127,7 +127,7 @@ Result receive(void* comm, int n, void** data, int* bytes, int* tags, void** mem
   return result;
 }
 
-// What faults make of a request that is done; `bytes` has room for all pieces' sizes.
+// Puts in the faults of a request that is done; `bytes` has room for all pieces' sizes.
 void spoil(const std::vector<sample::Piece>& pieces, bool sends, int* bytes) {
   const sample::Piece& first = pieces.front();
   if (sends) {

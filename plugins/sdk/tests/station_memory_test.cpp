@@ -35,7 +35,7 @@ Line visit(Station::Member& host, Station::Member& visitor) {
   return std::move(*visitor.visit(0, invitation, number, {}));
 }
 
-// What a member hears of those who come. Another one reads, which lacks memory at its n-th allocation.
+// The news of a member about those who come. Another one reads, which lacks memory at its n-th allocation.
 struct Heard {
   std::vector<Station::Guest> guests;
   tutti_status trouble = TUTTI_OK;

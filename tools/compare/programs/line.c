@@ -21,7 +21,7 @@ struct counter {
   _Alignas(128) _Atomic uint64_t value;
 };
 
-/* What both ranks map. */
+/* Mapped by both ranks. */
 struct board {
   struct counter of_rank[2];
   struct counter again; /* the number of rank 0's last decision, doubled, and whether it was to measure again */

@@ -239,7 +239,8 @@ class Station : public std::enable_shared_from_this<Station> {
   Connection& connect(Socket socket, uint32_t next_line) {
     const uint64_t mark = next_mark_++;
     sleeper_.watch(socket.get(), EPOLLIN, mark);
-    return connections_.emplace(mark, Connection{mark, std::move(socket), next_line, next_line == 1, {}, {}, {}}).first->second;
+    Connection made{mark, std::move(socket), next_line, next_line == 1, {}, {}, {}};
+    return connections_.emplace(mark, std::move(made)).first->second;
   }
   static std::shared_ptr<LineEnd> open(Connection& connection, uint32_t line, Member& member, uint32_t peer);
   static Socket::Sent send(Connection& connection, uint32_t line, Header::Kind kind, std::string_view payload,

@@ -30,10 +30,13 @@ void Fabric::close(bool keep_mapped) {
   ports_.clear();
 }
 
-bool Fabric::progress(bool all, PortEvents& events) {
+bool Fabric::progress(Ports which, PortEvents& events) {
   bool moved = false;
-  for (Port& port : ports_)
-    if (port.endpoint && (all || port.outstanding)) moved |= progress_port(port, events);
+  for (Port& port : ports_) {
+    const bool due = port.outstanding || which == Ports::all || (which == Ports::used && port.used);
+    if (!port.endpoint || !due || !progress_port(port, events)) continue;
+    moved = port.used = true;
+  }
   return moved;
 }
 

@@ -35,6 +35,13 @@ namespace tutti::core {
 class ControlPlane;
 struct Failure;
 
+// Ports to be advanced. A poll of a port may be a system call, so most polls leave out those that nothing comes over.
+enum class Ports {
+  busy,  // with transfers under way
+  used,  // and those over which this rank connects, or something has come before
+  all    // and those over which a peer may connect
+};
+
 class Fabric {
  public:
   // The settings of all endpoints; equal on all ranks except `rank` and `address`.
@@ -86,9 +93,8 @@ class Fabric {
   std::string refusals_text() const;
   size_t ports() const { return ports_.size(); }
 
-  // Advances the ports, `all` or those with transfers under way, and hands what happened to `events`. True when
-  // something did.
-  bool progress(bool all, PortEvents& events);
+  // Advances these ports, and hands what happened to `events`. True when something did.
+  bool progress(Ports which, PortEvents& events);
   // Hands the pair messages that have come to the endpoints of their transports, and words of leaving to `on_leaving`.
   // True when some have. Throws Failure.
   using LeavingHandler = std::function<void(uint32_t from, std::string_view bytes)>;

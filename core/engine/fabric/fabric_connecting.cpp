@@ -142,6 +142,7 @@ bool Fabric::connect(Link& link) {
 
 bool Fabric::connect_over(Port& port, Link& link) {
   if (!port.endpoint) open_endpoint(port);
+  port.used = true;
   const tutti_status status = port.api->connect(port.endpoint, link.peer, &link.handle);
   if (status == TUTTI_OK) return true;
   link.handle = nullptr;
@@ -238,6 +239,7 @@ bool Fabric::deliver_pair_messages(const LeavingHandler& on_leaving) {
 
 void Fabric::receive_pair(Port& port, uint32_t from, std::string_view bytes) try {
   if (!port.endpoint) open_endpoint(port);
+  port.used = true;
   if (const tutti_status status = port.api->receive_pair(port.endpoint, from, bytes.data(), bytes.size()); status < 0)
     throw Failure(status, fmt::format("{}: connecting with rank {}: {}", port.api->name, from, take_plugin_error()));
 } catch (const Failure& failure) {

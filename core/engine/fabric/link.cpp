@@ -72,7 +72,10 @@ void Outflow::advance(const std::byte* data, uint64_t available, RegisteredSpan 
     } else {
       void* slot = view->try_reserve(link->handle, lane, n);
       if (!slot) return;
-      if (n) copy(slot, from, n, streaming);
+      if (n && chooses)
+        link->stores.measure(n, [&](bool around_caches) { copy(slot, from, n, around_caches); });
+      else if (n)
+        copy(slot, from, n, streaming);
       view->commit(link->handle, lane, n);
     }
     handed += n;

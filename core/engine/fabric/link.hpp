@@ -17,6 +17,7 @@
 
 #include "engine/fabric/memory.hpp"
 #include "engine/fabric/pair_messages.hpp"
+#include "engine/fabric/store_choice.hpp"
 
 namespace tutti::core {
 
@@ -34,6 +35,7 @@ struct Port {
   tutti_endpoint* endpoint = nullptr;  // nullptr: not open yet
   int fd = -1;                         // wait_fd's descriptor
   uint32_t index = 0;                  // among the communicator's ports
+  bool used = false;                   // this rank connects over it, or something has come
   uint64_t outstanding = 0;            // transfers posted and not yet completed
   bool by_region = false;              // view has send_region
   bool fetches = false;                // view has try_receive_into
@@ -56,6 +58,7 @@ struct Link {
   uint64_t fragment = 0;  // every message is cut here, alike at both ends; a multiple of 64 bytes
   uint64_t sent = 0;      // bytes handed to the transport, and received from it
   uint64_t received = 0;
+  StoreChoice stores;     // for messages that belong to no plan
 };
 
 // Connects the link on first use (Fabric::connect). False: not yet, to be called again. Throws Failure.
@@ -112,12 +115,13 @@ struct Outflow : Flow {
   uint64_t ticket = 0;  // of the last fragment sent by reference
   bool referenced = false;
   bool streaming = false;  // copies go around the caches
+  bool chooses = false;    // instead the link's choice says so
 
   void open(Link* on, uint32_t on_lane, uint64_t size, uint32_t of_mark = 0, bool around_caches = false,
             const std::vector<uint64_t>* part_ends = nullptr) {
     Flow::open(on, on_lane, size, of_mark, part_ends);
     if (on->view && on->port->marks) on->view->set_mark(on->handle, on_lane, of_mark);
-    referenced = false;
+    referenced = chooses = false;
     streaming = around_caches;
   }
   // Hands over whole fragments of the message up to byte `available`. `data` holds it from byte `first` on, and

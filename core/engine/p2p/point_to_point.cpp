@@ -227,6 +227,7 @@ void PointToPoint::open(Link& link, uint32_t lane, Transfer& t) const {
   Bulk& bulk = *t.bulk;
   if (std::exchange(bulk.opened, true)) return;
   t.sending ? bulk.out.open(&link, lane, t.bytes) : bulk.in.open(&link, lane, t.bytes);
+  bulk.out.chooses = t.sending;
   const Registration r = link.port->find(t.data, t.bytes);
   bulk.memory = {r.region, r.offset};
 }

@@ -10,14 +10,16 @@
 // launches by the way in use, then two by the other one, and all of that in several rounds. A way takes over only when
 // every launch of it that counts was faster than all of the way in use, by a margin: single launches differ by more
 // than most ways do. A way that falls behind is not tried again in that trial. Later plans use the winner from their
-// beginning. The next trial comes after twice as many launches, up to a limit: on a virtual machine the host may move
-// the ranks' processors apart and together again.
+// beginning. A large call's trial begins with the stores into the transport's memory that won the last one: how far the
+// peers' cores are holds for all calls. The next trial comes after twice as many launches, up to a limit: on a virtual
+// machine the host may move the ranks' processors apart and together again.
 //
 // A plan's first launches take no part, since they touch memory for the first time. The first launch by a way does not
 // count, since it finds in the caches what another way has left there. A rank that only sends does not see what its
-// stores cost the receivers while there is room in the transport, so its margin is large. A purely local choice: it
-// changes no byte. All ranks try the same way at the same launch: each launch has its place in the trial, whatever was
-// decided before.
+// stores cost the receivers while there is room in the transport, so its margin is larger. It does see how far they
+// are: ordinary stores fetch each line from the receiver's cache, which takes two to four times as long as stores past
+// the caches where the two share none, and less where they do. A purely local choice: it changes no byte. All ranks try
+// the same way at the same launch: each launch has its place in the trial, whatever was decided before.
 #pragma once
 
 #include <algorithm>
@@ -43,17 +45,24 @@ struct MovedCalls {
   bool only_sends = false;  // this rank receives nothing
 };
 
+// Words between the trials of a communicator.
+struct LastTrial {
+  bool stream_slots = false;  // the winner of the last one of calls that are not small
+};
+
 class MoveTrial {
  public:
   static constexpr uint64_t first_launches = 2;  // of a plan
 
-  explicit MoveTrial(const MovedCalls& calls)
-      : worth_(calls.bytes >= smallest),
+  MoveTrial(const MovedCalls& calls, LastTrial& last)
+      : last_(last),
+        bytes_(calls.bytes),
+        worth_(calls.bytes >= smallest),
         ways_(calls.zero_copy && calls.bytes >= smallest_zero_copy ? most_ways : staged_ways),
         rounds_(calls.bytes < smallest_zero_copy ? most_rounds : least_rounds),
-        margin_(!calls.only_sends ? percent : calls.bytes < throttled ? only_sends_percent : throttled_percent),
+        margin_(calls.only_sends ? only_sends_percent : percent),
         first_(calls.bytes >= large ? 2 : 0),
-        best_(first_) {
+        best_(first_ + (calls.bytes >= few_calls && last.stream_slots ? 1 : 0)) {
     begin();
   }
 
@@ -83,13 +92,12 @@ class MoveTrial {
 
  private:
   static constexpr uint64_t smallest = 4096, smallest_zero_copy = 65536, large = uint64_t{4} << 20;
-  static constexpr uint64_t throttled = 1 << 20;  // more than transports have room for: a sender waits for receivers
+  static constexpr uint64_t few_calls = 1 << 20;  // and a trial of them takes long: it begins as the last one ended
   static constexpr uint64_t parts = 65536;        // of a tick for a byte
   static constexpr uint32_t staged_ways = 4, most_ways = 6, most_again = 1 << 14;
   static constexpr uint32_t least_rounds = 2, most_rounds = 4;  // small calls differ more, and cost less
   static constexpr uint32_t pattern = 4;                        // launches: two by the way in use, two by another
-  // Of the time of the way in use.
-  static constexpr uint64_t percent = 90, throttled_percent = 75, only_sends_percent = 25;
+  static constexpr uint64_t percent = 90, only_sends_percent = 75;  // of the time of the way in use
 
   // The way whose turn it is. Those most like the first one come first: calls may end before the others have theirs.
   uint32_t way() const { return (launches_ / pattern + first_) % ways_; }
@@ -118,8 +126,11 @@ class MoveTrial {
     for (uint32_t way = 0; way < ways_; ++way)
       if (!behind_[way] && beats(slowest_[way]) && (winner == best_ || slowest_[way] < slowest_[winner])) winner = way;
     best_ = winner;
+    if (bytes_ >= smallest_zero_copy && best_ < staged_ways) last_.stream_slots = moves(best_).stream_slots;
   }
 
+  LastTrial& last_;
+  uint64_t bytes_;
   bool worth_;
   uint32_t ways_;
   uint32_t rounds_;
@@ -141,11 +152,12 @@ class MoveTrials {
   MoveTrial& of(uint32_t row, MovedCalls calls) {
     calls.zero_copy = calls.zero_copy && !shares_cores_;
     const auto key = std::tuple(row, std::bit_width(calls.bytes), calls.zero_copy, calls.only_sends);
-    return trials_.try_emplace(key, calls).first->second;
+    return trials_.try_emplace(key, calls, last_).first->second;
   }
 
  private:
   const bool shares_cores_;
+  LastTrial last_;
   std::map<std::tuple<uint32_t, int, bool, bool>, MoveTrial> trials_;
 };
 

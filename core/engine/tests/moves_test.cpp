@@ -136,7 +136,8 @@ std::array<uint32_t, 6> carry_out(core::MoveTrial& trial, uint64_t bytes, Cost&&
 // Each way has its turn, and the fastest is taken.
 TEST(Moves, OfWhichTheFastestIsTaken) {
   for (const uint32_t best : {1u, 3u, 4u, 5u}) {
-    core::MoveTrial trial({1 << 20, true});
+    core::LastTrial last;
+    core::MoveTrial trial({1 << 20, true}, last);
     const auto launched = carry_out(trial, 1 << 20, [&](uint32_t way, uint32_t) { return way == best ? 10u : 14u; });
     for (const uint32_t way : {1u, 2u, 3u, 4u, 5u}) EXPECT_EQ(launched[way], way == best ? 4u : 2u) << way;
     EXPECT_EQ(number(trial.next(2)), best);
@@ -146,7 +147,8 @@ TEST(Moves, OfWhichTheFastestIsTaken) {
 
 // In a large call results pass the caches by, and the way that differs in the transport's memory alone comes first.
 TEST(Moves, MostLikeTheUsualOnesComeFirst) {
-  core::MoveTrial trial({8 << 20, true});
+  core::LastTrial last;
+  core::MoveTrial trial({8 << 20, true}, last);
   std::vector<uint32_t> ways;
   carry_out(trial, 8 << 20, [&](uint32_t way, uint32_t) { return ways.push_back(way), way == 2 ? 10u : 20u; });
   ASSERT_GT(ways.size(), 24u);
@@ -156,7 +158,8 @@ TEST(Moves, MostLikeTheUsualOnesComeFirst) {
 }
 
 TEST(Moves, OfNewPlansAndSmallCallsAreNotTried) {
-  core::MoveTrial large({1 << 20, true}), staged({1 << 20, false}), small({4096, true});
+  core::LastTrial last;
+  core::MoveTrial large({1 << 20, true}, last), staged({1 << 20, false}, last), small({4096, true}, last);
   for (uint64_t k = 0; k < core::MoveTrial::most_launches(); ++k) {
     EXPECT_EQ(number(large.next(k % 2)), 0u) << "a new plan takes no part";
     large.report(k % 2, 1, 1 << 20);
@@ -170,14 +173,16 @@ TEST(Moves, OfNewPlansAndSmallCallsAreNotTried) {
 
 // A way that is far behind has one launch.
 TEST(Moves, OfWhichTheSlowestAreTriedOnce) {
-  core::MoveTrial trial({1 << 20, true});
+  core::LastTrial last;
+  core::MoveTrial trial({1 << 20, true}, last);
   const auto launched = carry_out(trial, 1 << 20, [](uint32_t way, uint32_t) { return way == 0 ? 10u : 16u; });
   for (const uint32_t way : {1u, 2u, 3u, 4u, 5u}) EXPECT_EQ(launched[way], 1u) << way;
 }
 
 // The way in use is not given up for a launch that was lucky, nor for a small gain.
 TEST(Moves, StayAsTheyAreUnlessAnotherIsSurelyFaster) {
-  core::MoveTrial lucky({1 << 20, true}), alike({1 << 20, true});
+  core::LastTrial last;
+  core::MoveTrial lucky({1 << 20, true}, last), alike({1 << 20, true}, last);
   carry_out(lucky, 1 << 20, [](uint32_t way, uint32_t k) { return way == 0 || k > 24 ? 10u : 8u; });
   EXPECT_EQ(number(lucky.next(2)), 0u);
   carry_out(alike, 1 << 20, [](uint32_t way, uint32_t) { return way == 0 ? 100u : 91u; });
@@ -186,20 +191,47 @@ TEST(Moves, StayAsTheyAreUnlessAnotherIsSurelyFaster) {
 
 // A rank that only sends does not see what its stores cost the receivers.
 TEST(Moves, OfARankThatOnlySendsChangeForALargeGain) {
-  struct Case {
-    uint64_t bytes;
-    uint32_t cost, taken;
-  };
-  for (const Case& of : {Case{1 << 18, 30, 0}, Case{1 << 18, 24, 1}, Case{1 << 20, 80, 0}, Case{1 << 20, 70, 1}}) {
-    core::MoveTrial trial({of.bytes, true, true});
-    carry_out(trial, of.bytes, [&](uint32_t way, uint32_t) { return way == 1 ? of.cost : 100u; });
-    EXPECT_EQ(number(trial.next(2)), of.taken) << of.bytes << " " << of.cost;
+  for (const uint64_t bytes : {1u << 13, 1u << 18, 1u << 20}) {
+    for (const uint32_t cost : {80u, 70u}) {
+      core::LastTrial last;
+      core::MoveTrial trial({bytes, true, true}, last);
+      carry_out(trial, bytes, [&](uint32_t way, uint32_t) { return way == 1 ? cost : 100u; });
+      EXPECT_EQ(number(trial.next(2)), cost == 70u ? 1u : 0u) << bytes << " " << cost;
+    }
+  }
+}
+
+// Trials of large calls take long, and what the last trial found of the stores into the transport's memory holds for
+// them, too. All ranks try the same way at the same launch, whatever each has found.
+TEST(Moves, OfALargeCallBeginAsTheLastTrialEnded) {
+  core::LastTrial last;
+  core::MoveTrial before({1 << 20, false}, last), tells({1 << 16, false}, last);
+  EXPECT_FALSE(before.next(2).stream_slots);
+  carry_out(tells, 1 << 16, [&](uint32_t way, uint32_t) { return way == 1 ? 10u : 20u; });
+  core::MoveTrial large({1 << 20, false}, last), larger({8 << 20, false}, last), small({1 << 16, false}, last);
+  EXPECT_EQ(number(large.next(2)), 1u);
+  EXPECT_EQ(number(larger.next(2)), 3u);
+  EXPECT_EQ(number(small.next(2)), 0u);
+  EXPECT_GT(carry_out(large, 1 << 20, [&](uint32_t way, uint32_t) { return way == 0 ? 10u : 20u; })[0], 2u);
+  EXPECT_EQ(number(large.next(2)), 0u) << "and has its own end";
+  EXPECT_FALSE(last.stream_slots);
+  last.stream_slots = true;
+  core::MoveTrial one({1 << 20, false}, last);
+  last.stream_slots = false;
+  core::MoveTrial other({1 << 20, false}, last);
+  for (uint32_t k = 0; k < one.length(); ++k) {
+    if (k < 16 && k % 4 >= 2) {
+      EXPECT_EQ(number(one.next(2)), number(other.next(2))) << k;
+    }
+    one.report(2, 10, 1);
+    other.report(2, 10, 1);
   }
 }
 
 // A way that is no faster for the bytes that it moves is not taken because the plans that tried it were smaller.
 TEST(Moves, OfPlansOfDifferentSizesAreComparedByBytes) {
-  core::MoveTrial trial({1 << 20, false});
+  core::LastTrial last;
+  core::MoveTrial trial({1 << 20, false}, last);
   for (uint32_t k = 0; k < core::MoveTrial::most_launches(); ++k) {
     const core::Moves moves = trial.next(2);
     const uint64_t bytes = moves.stream_slots ? 1100000 : 2000000;
@@ -210,7 +242,8 @@ TEST(Moves, OfPlansOfDifferentSizesAreComparedByBytes) {
 
 // A machine changes, and trials cost: so they are made again, ever more rarely.
 TEST(Moves, AreTriedAgainEverMoreRarely) {
-  core::MoveTrial trial({1 << 20, false});
+  core::LastTrial last;
+  core::MoveTrial trial({1 << 20, false}, last);
   std::vector<int> begins;
   bool in_slots = false;
   for (int k = 0; k < 20000; ++k) {

@@ -129,7 +129,7 @@ bool EngineLock::try_progress() noexcept {
   if (!wanted()) return false;
   if (quiescing_.load(std::memory_order_relaxed)) {  // what this rank has sent may still be on its way out
     breakdown.set_visited(true);
-    engine_.progress_ports(true);
+    engine_.progress_ports(Ports::all);
     breakdown.set_visited(false);
     return true;
   }

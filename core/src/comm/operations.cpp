@@ -297,7 +297,7 @@ bool Operations::listen(const tutti_request& request) {
   if (!plan.fresh) return true;
   plan.fresh = false;
   plan.brief = make_brief(plan);
-  base_.fabric.progress(true, events_);
+  base_.fabric.progress(Ports::all, events_);
   breakdown_.carry_out();
   return !breakdown_.begun();
 }

@@ -104,9 +104,9 @@ std::vector<tutti_link_traffic> ProgressEngine::traffic() const {
 
 // ---- Progress ----------------------------------------------------------------------------------------------
 
-bool ProgressEngine::progress_ports(bool all) try {
-  bool moved = base.fabric.progress(all, *this);
-  if (all && !breakdown.begun())
+bool ProgressEngine::progress_ports(Ports which) try {
+  bool moved = base.fabric.progress(which, *this);
+  if (which != Ports::busy && !breakdown.begun())
     moved |= base.fabric.deliver_pair_messages(
         [this](uint32_t from, std::string_view bytes) { departures.receive(from, bytes); });
   lock.stir(moved);
@@ -148,16 +148,17 @@ bool ProgressEngine::advance_all() {
   if (point_to_point.active()) moved |= advance_transfers();
   const bool in_streams = streams && streams->pending();
   if (in_streams) moved |= streams->advance();
-  moved |= progress_ports(point_to_point.active() || in_streams || !operations.all_launched());
+  const bool listens = point_to_point.active() || in_streams || !operations.all_launched();
+  moved |= progress_ports(listens ? Ports::used : Ports::busy);
   if (!point_to_point.replies()) return moved;
   moved |= advance_transfers();
-  return progress_ports(false) || moved;  // begins what that has posted
+  return progress_ports(Ports::busy) || moved;  // begins what that has posted
 }
 
 void ProgressEngine::look(bool waits) {
   breakdown.carry_out();
   if (breakdown.begun()) return;
-  progress_ports(true);
+  progress_ports(Ports::all);
   if (waits) operations.record_awaited(awaited);
   const uint64_t now = clock_ns();
   if (waits) base.reports.recorder().note_site(now);

@@ -43,10 +43,10 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
 
   // Advances what is pending; true when something moved.
   bool progress();
-  // Only the endpoints: `all`, or those with transfers under way.
-  bool progress_ports(bool all);
+  // Only the endpoints.
+  bool progress_ports(Ports which);
   // Advances all endpoints, and leaves failures to the breakdown.
-  void poll() override { base.fabric.progress(true, *this); }
+  void poll() override { base.fabric.progress(Ports::all, *this); }
   // The checks that not every poll needs: of this communicator, and of the process's others, too. `waits`: of a call
   // that waits.
   void look(bool waits);

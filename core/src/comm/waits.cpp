@@ -19,13 +19,13 @@ tutti_status Waits::run(tutti_request& request) {
     while (!breakdown.begun() && !operations.launch_blocking()) {
       const bool moved = engine_.progress();
       if (trace) engine_.trace_wait(*trace, moved);
-      if (!moved) engine_.progress_ports(true);
+      if (!moved) engine_.progress_ports(Ports::used);
       engine_.waiter.pass(fruitless, moved);
     }
     for (fruitless = 0; !breakdown.begun() && !execution.advance();) {
       bool moved = execution.take_moved();
       const bool others = engine_.point_to_point.active() || (engine_.streams && engine_.streams->pending());
-      moved |= others ? engine_.progress() : engine_.progress_ports(false);
+      moved |= others ? engine_.progress() : engine_.progress_ports(Ports::busy);
       if (trace) engine_.trace_wait(*trace, moved);
       if (!moved && engine_.waiter.may_poll_on(polls_beyond) && execution.waits_beyond()) continue;
       polls_beyond = 0;

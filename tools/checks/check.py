@@ -235,7 +235,7 @@ class Check:
 
     def gate(self, select):
         # No benchmarks, nothing that only the soak tier uses, and no CUDA kernels where no GPU can run them.
-        members = ["-UTUTTI_MEMBERS"] if machine.has_gpu() else [f"-DTUTTI_MEMBERS={LIBRARY};net-ib;tools;conformance"]
+        members = ["-UTUTTI_MEMBERS"] if machine.has_gpu() else [f"-DTUTTI_MEMBERS={LIBRARY};net-ib;tools;mpi-preload;conformance"]
         # No test of the gate judges by the clock, so there may be more of them at a time than the cores can serve.
         self.part("release", "release", [ONE_GPU, "-DTUTTI_BUILD_BENCHES=OFF", "-DTUTTI_BUILD_SOAK_TESTS=OFF", *members], select,
                   jobs=4 * self.jobs)

@@ -132,7 +132,8 @@ class Programs:
         self.folder.mkdir(parents=True, exist_ok=True)
         source, program, loop = HERE / "programs", self.folder / library, self.folder / "loop.o"
         parts = [source / "loop.c", source / "line.c"]
-        if not loop.exists() or loop.stat().st_mtime < max(part.stat().st_mtime for part in parts):
+        newest = max(part.stat().st_mtime for part in (*parts, *source.glob("*.h")))
+        if not loop.exists() or loop.stat().st_mtime < newest:
             _compile(["gcc", "-O3", "-r", "-nostdlib", *parts, "-o", loop], "the measuring loop")
         what = f"the program for {library}"
         if library == "tutti":

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 enum { BATCHES = 7, EXCHANGES = 100 };
 enum { SLEEP_US = 20000, MOST_SLEEPS = 100 };
@@ -67,12 +68,6 @@ static int agree(int rank, int again) {
   if (rank == 0) atomic_store_explicit(&board->again.value, 2 * turn + (uint64_t)again, memory_order_release);
   await(&board->again, 2 * turn);
   return (int)(atomic_load_explicit(&board->again.value, memory_order_relaxed) & 1);
-}
-
-static double now_us(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1e6 + time.tv_nsec * 1e-3;
 }
 
 static int by_value(const void* a, const void* b) {

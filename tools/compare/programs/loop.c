@@ -29,9 +29,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "line.h"
 
 static const char* const names[COLLECTIVES] = {"broadcast",  "reduce",  "all_reduce",     "gather",
@@ -44,12 +44,6 @@ enum { LEAST_BATCHES = 3, BATCHES = 7, MOST_CALLS = 31, WARM_UP = 3, FIRST_BARRI
 enum { LATENCY_CALLS = 20000, LATENCY_BLOCK = 200 };
 enum { PERIOD = 1021, VALUES = 97 }; /* of the input: primes, so that a wrong block does not look like the right one */
 static const double slow_us = 20000; /* of such a call one warm-up is enough */
-
-static double now_us(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1e6 + time.tv_nsec * 1e-3;
-}
 
 void* ordinary_memory(size_t bytes) {
   void* memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096 + 4096);

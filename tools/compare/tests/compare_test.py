@@ -78,25 +78,6 @@ class Loop(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, {"COMPARE_LINE": "/nosuch/line"}):
             self.assertNotIn("line_us", self.lines_of("all_reduce", "8", "constant", "1")[0])
 
-    @unittest.skipIf(machine()["cores"] < 2, "two ranks on one core wait for each other's time slices")
-    def test_two_ranks_measure_the_line_between_them(self):
-        program, file = self.folder / "two_ranks", str(self.folder / "line")
-        subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", HERE / "two_ranks.c", *LOOP, "-o", program], check=True)
-
-        def play(**setting):
-            return subprocess.run([program], capture_output=True, text=True, env={**os.environ, **setting})
-        for wanted in ({}, {"COMPARE_LINE_WANTED": "0,1e9"}, {"COMPARE_LINE_WANTED": "1e8,1e9"}):  # the last one never comes
-            Path(file).unlink(missing_ok=True)
-            done = play(COMPARE_LINE=file, **wanted)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertTrue(all(us > 0 for us in json.loads(done.stdout)), done.stdout)
-        self.assertEqual(json.loads(play().stdout), [0, 0])
-        self.assertIn("COMPARE_LINE: expected a file that can be written and mapped, got /nosuch/line: No such file",
-                      play(COMPARE_LINE="/nosuch/line").stderr)
-        Path(file).unlink()
-        self.assertIn("COMPARE_LINE_WANTED: expected two times like 0.08,0.2, got near",
-                      play(COMPARE_LINE=file, COMPARE_LINE_WANTED="near").stderr)
-
     def test_latency_has_percentiles(self):
         line = self.lines_of("all_reduce", "8", "latency", "1")[0]
         self.assertEqual((line["bytes"], line["mode"], line["calls"] % 200), (8, "latency", 0))
@@ -133,6 +114,78 @@ class Loop(unittest.TestCase):
             done = self.play(*arguments)
             self.assertEqual(done.returncode, 2)
             self.assertIn(word, done.stderr)
+
+
+@unittest.skipIf(machine()["cores"] < 2, "two ranks on one core wait for each other's time slices")
+class TwoRanks(unittest.TestCase):
+    """Times are those of a clock that the test drives, except where none is given."""
+    TICKS = "0,700,0,100,0,400,0,200,0,300,0,500,0,600;0,1000"  # batches of rank 0: a median of 400 us; those of rank 1
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="compare-test-"))
+        cls.program, cls.file = cls.folder / "two_ranks", str(cls.folder / "line")
+        subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", HERE / "two_ranks.c", *LOOP, "-o", cls.program], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def play(self, *arguments, status=0, **setting):
+        Path(self.file).unlink(missing_ok=True)
+        done = subprocess.run([self.program, *arguments], capture_output=True, text=True, env={**os.environ, **setting})
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done
+
+    def line(self, **setting):
+        return json.loads(self.play("line", **{"COMPARE_LINE": self.file, **setting}).stdout)
+
+    def test_a_line_is_the_median_of_the_batches_of_rank_0(self):
+        told = self.line(TWO_RANKS_TICKS=self.TICKS)
+        self.assertEqual((told["us"], told["sleeps"]), ([4, 4, 4], [0, 0]))
+
+    def test_a_line_takes_time(self):
+        told = self.line()
+        self.assertTrue(all(us > 0 for us in told["us"]), told)
+        self.assertNotEqual(*told["cores"])
+
+    def test_each_rank_waits_for_the_other_one(self):
+        for late in (0, 1):
+            told = self.line(TWO_RANKS_LATE=str(late))
+            self.assertGreater(told["end"][1 - late], told["begin"][late])
+
+    def test_rank_0_decides_to_measure_again(self):
+        for wanted, most_sleeps, us, sleeps in (("3,5", "0", 4, 0), ("7,9", "3", 8, 3), ("0,3.9", "0", 4, 100),
+                                                ("4.1,9", "0", 4, 100), ("9,11", "0", 4, 100)):  # the last as rank 1 has it
+            told = self.line(TWO_RANKS_TICKS=self.TICKS, TWO_RANKS_SLEEPS=most_sleeps, COMPARE_LINE_WANTED=wanted)
+            self.assertEqual((told["us"], told["sleeps"]), ([4, us, us], [sleeps, sleeps]), wanted)
+
+    def test_without_a_file_no_line_is_measured(self):
+        self.assertEqual(json.loads(self.play("line").stdout)["us"], [0, 0, 0])
+        self.assertIn("COMPARE_LINE: expected a file that can be written and mapped, got /nosuch/line: No such file",
+                      self.play("line", COMPARE_LINE="/nosuch/line", status=1).stderr)
+        self.assertIn("COMPARE_LINE_WANTED: expected two times like 0.08,0.2, got near",
+                      self.play("line", COMPARE_LINE=self.file, COMPARE_LINE_WANTED="near", status=1).stderr)
+
+    def loop(self, mode, slow=10 ** 6, ticks="0;0", **setting):
+        done = self.play("all_reduce", "64", mode, "1", TWO_RANKS_TICKS=ticks, TWO_RANKS_SLOW=str(slow), **setting)
+        return json.loads(done.stdout.splitlines()[0]), int(done.stderr.split()[-1])
+
+    def test_a_time_is_that_of_the_slowest_rank_without_the_barrier(self):
+        line, _ = self.loop("constant")
+        self.assertEqual(set(line["us"]), {5})
+        line, after_barrier = self.loop("rewritten")
+        self.assertEqual(set(line["us"]), {5})
+        self.assertEqual(after_barrier, len(line["us"]) + 2)  # the first call, and the first of the estimate
+
+    def test_percentiles(self):
+        for slow, p99 in ((50, 100), (200, 5)):  # of 200 calls four are slow, or one
+            line, _ = self.loop("latency", slow)
+            self.assertEqual((line["calls"] % 200, line["p50"], line["p99"]), (0, 5, p99))
+
+    def test_a_point_has_the_line_before_and_after_it(self):
+        line, _ = self.loop("constant", ticks="50;70", COMPARE_LINE=self.file)
+        self.assertEqual(line["line_us"], [0.5, 0.5])
 
 
 class Runs(unittest.TestCase):

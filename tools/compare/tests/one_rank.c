@@ -2,7 +2,7 @@
  *
  * The measuring loop over a library of one rank. ONE_RANK_FAULT=1: its all_gather gives a wrong element; =2: it has no
  * all_gather; =3: its send_receive gives a wrong element from the fifth call on; =4: its all_reduce does; =5: its
- * broadcast waits for a child and touches two new pages.
+ * broadcast waits for a child and touches two new pages; =6: the first all_reduce gives a wrong element.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -34,6 +34,7 @@ static int run(enum collective collective, const float* in, float* out, size_t c
   if (fault == 1 && collective == ALL_GATHER) out[count - 1] += 1;
   if ((fault == 3 && collective == SEND_RECEIVE) || (fault == 4 && collective == ALL_REDUCE))
     if (++calls >= 5) out[count - 1] += 1;
+  if (fault == 6 && collective == ALL_REDUCE && ++calls == 1) out[count - 1] += 1;
   if (fault == 5 && collective == BROADCAST && count > 1) wait_and_touch(); /* the loop's own broadcasts have one */
   return 0;
 }

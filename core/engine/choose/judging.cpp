@@ -26,6 +26,8 @@ constexpr double message_seconds = 3e-8;
 constexpr double link_seconds = 2.4e-8;
 // Giving a core from a rank that waits to another one, and coming back with the caches cold.
 constexpr double switch_seconds = 2e-6;
+// A rank that waits for a message through memory comes back to such a core.
+constexpr double turn_seconds = 2e-6;
 // A rank that waits for a message of the operating system comes back to a core that others want.
 constexpr double wake_seconds = 7e-6;
 // So many messages wait in a socket, where blocks have at most so many bytes.
@@ -165,6 +167,7 @@ CostModel Selector::model(bool on_device) const {
     model.per_peer = link_seconds;
     if (topology_.hosts() == 1) model.calls_in_a_row = calls_in_a_row;
     model.per_wake = wake_seconds;
+    model.per_turn = turn_seconds;
   }
   return model;
 }
@@ -296,7 +299,7 @@ std::vector<Candidate> Selector::judge_algorithms(const Shape& shape, bool on_de
   for (Candidate* candidate : admitted) {
     if (candidate->seconds > limit) break;
     *candidate = judge(candidate->algorithm, shape, model, on_device, limit);
-    if (candidate->reason.empty() && !every) limit = std::min(limit, alike_times * candidate->seconds);
+    if (candidate->reason.empty() && !every) limit = std::min(limit, alike_times() * candidate->seconds);
   }
   sort(shape, on_device, all);
   return all;

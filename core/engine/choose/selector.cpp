@@ -109,7 +109,7 @@ void Selector::sort(const Shape& shape, bool on_device, std::vector<Candidate>& 
   // ranks share cores, where whatever could go on takes the core from others. Then fewer steps: a slice more, or a sum
   // that is not made while the message is read, costs what the prediction does not know.
   const auto alike = std::ranges::find_if(all, [&](const Candidate& c) {
-    return !c.reason.empty() || c.native || c.seconds > alike_times * all.front().seconds;
+    return !c.reason.empty() || c.native || c.seconds > alike_times() * all.front().seconds;
   });
   const bool more = topology_.hosts() > 1 && topology_.processors_per_rank() == 1;
   std::stable_sort(all.begin(), alike, [more](const Candidate& a, const Candidate& b) {

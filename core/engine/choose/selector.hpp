@@ -72,8 +72,8 @@ class Selector {
   const AlgorithmFilter& filter_of(const Shape& shape) const {
     return shape.algorithms ? of_calls_.at(shape.algorithms) : filter_;
   }
-  // Times that differ by less than this factor are alike.
-  static constexpr double alike_times = 1.01;
+  // Predicted times that differ by less than this factor are alike: measured ones differ by more.
+  double alike_times() const { return topology_.hosts() > 1 ? 1.01 : 1.05; }
   // The schedules of an algorithm: out of place, of all ranks or of the root; and those that sampled() makes.
   struct Made {
     Problem problem;

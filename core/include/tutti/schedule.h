@@ -224,6 +224,10 @@ struct CostModel {
   // Seconds after which a message with a gap finds its receiver on a processor, within a host that has half as many
   // processors as ranks. It grows with the ranks that wait for each.
   double per_wake = 0;
+  // Seconds until a rank that waits for a message without a gap has its turn, where ranks of a host outnumber its
+  // processors: for each of such messages that come one after the other. None where no rank waits for itself by way of
+  // others.
+  double per_turn = 0;
   // Messages with a gap are buffered: so many calls go on side by side where no rank waits for itself by way of others.
   double calls_in_a_row = 1;
 };
@@ -234,9 +238,10 @@ struct CostModel {
 // RECV_REDUCE reduces the first bytes while the rest arrives. A lane issues its steps in order, `per_step` apart. The
 // result is at least the work of the busiest rank, and of the busiest host's processors. Where these are fewer than its
 // ranks, they also switch: once for each round of messages that a rank receives, as often as messages have to come one
-// after the other. Calls that go on side by side take the mean of the first and of what follows it, which takes as long
-// as the busiest rank works, sends or takes in. The schedules must have been verified; the result is infinity if they do not match. A result above
-// `limit` is only known to be above it, and costs less time.
+// after the other, and messages without a gap find a rank only when it has its turn. Calls that go on side by side take
+// the mean of the first and of what follows it, which takes as long as the busiest rank works, sends or takes in. The
+// schedules must have been verified; the result is infinity if they do not match. A result above `limit` is only known
+// to be above it, and costs less time.
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model,
                 double limit = std::numeric_limits<double>::infinity());

@@ -36,11 +36,13 @@ class Simulation {
         taken_(egress_),
         compute_(egress_),
         hosts_(graph.problem().hosts.empty() ? 0 : model.hosts.size()),
-        round_(model.per_switch > 0 ? graph.nodes().size() : 0, 0),
+        round_(model.per_switch > 0 || model.per_turn > 0 ? graph.nodes().size() : 0, 0),
+        turns_(round_),
         waits_(graph.problem().nranks) {
     list_successors();
     for (size_t host = 0; host < hosts_.size(); ++host) {
       const auto ranks = double(std::ranges::count(graph.problem().hosts, uint32_t(host)));
+      hosts_[host].crowded = ranks > model.hosts[host].processors;
       hosts_[host].wake = model.per_wake * std::max(0.0, ranks / model.hosts[host].processors - 1);
     }
   }
@@ -65,6 +67,9 @@ class Simulation {
 
   // After run(), the seconds for which the busiest rank sent, or took in.
   double flow() const { return std::max(*std::ranges::max_element(sent_), *std::ranges::max_element(taken_)); }
+
+  // After run(), how many messages without a gap came one after the other, each to a rank that had to have its turn.
+  double turns() const { return turns_.empty() ? 0 : double(*std::ranges::max_element(turns_)); }
 
   // After run(), how often each rank waited: messages of one round come while it does.
   std::vector<double> waits() {
@@ -211,7 +216,7 @@ class Simulation {
   }
 
   double finish(uint32_t node, double time) {
-    if (model_.per_switch > 0) count_round(node);
+    if (!round_.empty()) count_round(node);
     times_[node].end = time;
     release(node, false);
     return time;
@@ -222,9 +227,17 @@ class Simulation {
     bool receiving = false;
     graph_.for_each_predecessor(node, [&](uint32_t before) {
       round_[node] = std::max(round_[node], round_[before] + (before == partner));
+      turns_[node] = std::max(turns_[node], turns_[before] + (before == partner && needs_turn(before, node)));
       receiving |= before == partner;
     });
     if (receiving && !is_dropped(node)) waits_[graph_.rank_of(node)].push_back(round_[node]);
+  }
+
+  bool needs_turn(uint32_t sends, uint32_t receives) const {
+    if (hosts_.empty()) return false;
+    const uint32_t from = graph_.rank_of(sends), to = graph_.rank_of(receives);
+    const std::vector<uint32_t>& hosts = graph_.problem().hosts;
+    return hosts[from] == hosts[to] && hosts_[hosts[to]].crowded && model_.link(from, to).gap == 0;
   }
 
   struct Successor {
@@ -243,10 +256,12 @@ class Simulation {
   std::vector<double> compute_;           // when its processor is free
   struct Host {
     double egress = 0, ingress = 0, processor = 0;
-    double wake = 0;  // the seconds until a rank gets a processor that the others want
+    double wake = 0;       // the seconds until a rank gets a processor that the others want
+    bool crowded = false;  // it has more ranks than processors
   };
   std::vector<Host> hosts_;                   // the same; empty: they share nothing
   std::vector<uint32_t> round_;               // messages one after the other that came before a step is over
+  std::vector<uint32_t> turns_;               // those of them that needed a turn
   std::vector<std::vector<uint32_t>> waits_;  // the rounds in which each rank received
   std::priority_queue<Event> events_;
   std::vector<uint32_t> ready_;
@@ -319,20 +334,18 @@ double least_time(const Problem& problem, const std::vector<double>& work, const
   return busiest;
 }
 
-// Does no rank wait, by way of others, for what depends on itself? And do messages wait at their receivers? Then calls in
-// a row go on side by side. Ranks to which nobody sends do not wait, and behind these those to which only they send.
-bool runs_ahead(const std::vector<Schedule>& schedules, const CostModel& model) {
+// Does no rank wait, by way of others, for what depends on itself? Ranks to which nobody sends do not wait, and behind
+// these those to which only they send.
+bool has_no_circle(const std::vector<Schedule>& schedules) {
   const auto nranks = uint32_t(schedules.size());
   std::vector<std::vector<uint32_t>> receivers(nranks);
   std::vector<uint32_t> senders(nranks, 0);
-  bool buffered = true;
   for (uint32_t rank = 0; rank < nranks; ++rank)
     for (const auto& lane : schedules[rank].lanes)
       for (const Step& step : lane) {
         if (!sends(step.op)) continue;
         receivers[rank].push_back(step.op.peer);
         ++senders[step.op.peer];
-        buffered = buffered && model.link(rank, step.op.peer).gap > 0;
       }
   std::vector<uint32_t> free;
   for (uint32_t rank = 0; rank < nranks; ++rank)
@@ -340,7 +353,16 @@ bool runs_ahead(const std::vector<Schedule>& schedules, const CostModel& model) 
   for (size_t i = 0; i < free.size(); ++i)
     for (const uint32_t to : receivers[free[i]])
       if (--senders[to] == 0) free.push_back(to);
-  return buffered && free.size() == nranks;
+  return free.size() == nranks;
+}
+
+// Do all messages wait at their receivers?
+bool is_buffered(const std::vector<Schedule>& schedules, const CostModel& model) {
+  for (uint32_t rank = 0; rank < schedules.size(); ++rank)
+    for (const auto& lane : schedules[rank].lanes)
+      for (const Step& step : lane)
+        if (sends(step.op) && model.link(rank, step.op.peer).gap == 0) return false;
+  return true;
 }
 
 }  // namespace
@@ -387,10 +409,11 @@ double simulate(const Problem& problem, const std::vector<Schedule>& given, uint
     work.push_back(work_of_rank(problem, rank, schedules[rank], block_bytes, element_bytes, model));
   double busiest = least_time(problem, work, {}, model);
   if (busiest > limit) return busiest;
-  const double calls = runs_ahead(schedules, model) ? model.calls_in_a_row : 1;
+  const bool runs_ahead = has_no_circle(schedules);
+  const double calls = runs_ahead && is_buffered(schedules, model) ? model.calls_in_a_row : 1;
   const double longest = limit * calls;  // of the way from the first step to the last one
   std::vector<double> waits;
-  double flow = 0;
+  double flow = 0, turns = 0;
   const auto time_of = [&](uint32_t unrolled, double most) {
     StepGraph graph(problem, schedules, unrolled);
     if (graph.match()) return never;
@@ -398,6 +421,7 @@ double simulate(const Problem& problem, const std::vector<Schedule>& given, uint
     const double time = simulation.run(most);
     if (unrolled > 1) return time;
     waits = simulation.waits();
+    turns = runs_ahead ? 0 : simulation.turns();
     flow = simulation.flow() * double(count);
     return time;
   };
@@ -408,7 +432,7 @@ double simulate(const Problem& problem, const std::vector<Schedule>& given, uint
   if (busiest > limit) return busiest;
   if (const double more = double(count - 1); more > 0)
     way += more * (time_of(2, way + (longest - way) / more) - way);
-  way = std::max(busiest, way);
+  way = std::max(busiest, way + turns * model.per_turn);
   return (way + (calls - 1) * std::max(busiest, flow)) / calls;
 }
 

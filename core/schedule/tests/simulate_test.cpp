@@ -146,6 +146,25 @@ TEST(Simulate, ReceiversWakeWhereRanksOutnumberProcessors) {
   EXPECT_EQ(wakes(1, {0, 0, 0, 0}), 0) << "without the operating system";
 }
 
+// Messages through memory find their receivers off the processors as well, but for schedules without a circle.
+TEST(Simulate, RanksWaitForTheirTurnWhereTheyOutnumberProcessors) {
+  constexpr uint32_t n = 4;
+  CostModel model = links_only();
+  model.per_turn = 1;  // beside it nothing counts
+  const auto turns = [&](Case c, double processors, std::vector<uint32_t> hosts = {0, 0, 0, 0}) {
+    c.problem.hosts = std::move(hosts);
+    model.hosts.assign(c.problem.hosts[n - 1] + 1, {0, processors});
+    return std::round(cost(c, 400, 1, model));
+  };
+  EXPECT_EQ(turns(all_to_all(n), 2), 1) << "all messages at once";
+  EXPECT_EQ(turns(ring_all_reduce(n), 2), 2 * (n - 1));
+  EXPECT_EQ(turns(ring_all_reduce(n), 4), 0) << "a processor for each";
+  EXPECT_EQ(turns(ring_all_reduce(n), 1, {0, 0, 1, 1}), n - 1) << "every other message goes to another host";
+  EXPECT_EQ(turns(line_broadcast(n, 0), 2), 0) << "the first ranks run ahead";
+  model.link = [](uint32_t, uint32_t) { return LinkCost{latency, 0, latency}; };
+  EXPECT_EQ(turns(ring_all_reduce(n), 2), 0) << "by the operating system";
+}
+
 // Where no rank waits for itself by way of others calls overlap: the first takes its way, the others what a rank sends.
 TEST(Simulate, CallsWithoutACircleOverlap) {
   constexpr double gap = latency / 100;

@@ -2,11 +2,12 @@
 //
 // How a rank waits: it advances everything that is pending, and passes the time by polling, then yielding, then
 // sleeping. How long a yield takes tells whether others want the core: where other ranks do, a rank yields almost at
-// once.
+// once. Where a program that never waits takes turns on a rank's own core, the rank sleeps instead.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "base/clock.hpp"
@@ -31,6 +32,38 @@ class Patience {
 
  private:
   uint64_t limit_ns_, end_ns_;
+};
+
+// Does a program that never waits keep taking the core of a rank that has one to itself? Each yield then gives it a
+// slice of the scheduler's time: Linux takes one from the rank's share. A rank that sleeps until a message wakes it
+// keeps its share. Any thread may call all functions.
+class ForeignTurns {
+ public:
+  // A yield took from `begin_ns` to `end_ns`. A few long ones prove nothing: other work may have come by.
+  void yielded(uint64_t begin_ns, uint64_t end_ns) {
+    const bool is_long = end_ns - begin_ns >= slice_ns;
+    const uint32_t last = history_.load(std::memory_order_relaxed) << 1 | uint32_t{is_long};
+    const bool many = is_long && std::popcount(last & window) >= most_long;
+    history_.store(many ? 0 : last, std::memory_order_relaxed);
+    if (many) until_ns_.store(end_ns + lasting_ns, std::memory_order_relaxed);
+  }
+  // Were they seen a short while ago?
+  bool seen() {
+    const uint64_t until = until_ns_.load(std::memory_order_relaxed);
+    if (until == 0) return false;
+    if (clock_ns() < until) return true;
+    until_ns_.store(0, std::memory_order_relaxed);
+    return false;
+  }
+  // A yield that takes so long gave the core to somebody who keeps it as long as the scheduler lets it.
+  static constexpr uint64_t slice_ns = 1'000'000;
+
+ private:
+  static constexpr uint32_t window = 0xffff;  // the last 16 yields, a bit each
+  static constexpr int most_long = 4;
+  static constexpr uint64_t lasting_ns = 200'000'000;
+  std::atomic<uint32_t> history_{0};
+  std::atomic<uint64_t> until_ns_{0};
 };
 
 class Waiter {
@@ -89,7 +122,7 @@ class Waiter {
   // Where ranks share cores, and a wait is for ranks on other cores only: is there time for a poll more before the next
   // yield? `polls`: how many it has had. Together they take about as long as a yield to another rank and back.
   bool may_poll_on(uint32_t& polls) const {
-    if (policy_.spins >= first_spins || polls == most_polls_on) return false;
+    if (has_own_core() || polls == most_polls_on) return false;
     ++polls;
     relax();
     return true;
@@ -106,13 +139,19 @@ class Waiter {
   // Has a wait of so many fruitless polls spun and yielded enough?
   bool is_time_to_sleep(uint32_t fruitless) const {
     const uint32_t spins = spins_.load(std::memory_order_relaxed);
-    return fruitless >= spins + (spins < first_spins ? crowded_yields : policy_.yields);
+    const uint32_t yields = spins < first_spins ? crowded_yields : policy_.yields;
+    return fruitless >= spins + yields || (fruitless >= spins && foreign_turns_.seen());
   }
+  // Where ranks share cores, long yields may be those of ranks that compute, or of many.
+  bool has_own_core() const { return policy_.spins >= first_spins; }
+  // Returns how long it took.
+  uint64_t yield() const;
   void yield_and_learn() const;
 
   Work& work_;
   const WaitPolicy policy_;
   mutable std::atomic<uint32_t> spins_;  // polls before the first yield, at most policy_.spins
+  mutable ForeignTurns foreign_turns_;
   uint64_t polls_ = 0;
 };
 

@@ -39,7 +39,7 @@ std::string table(const Selector& selector, const Topology& topology, const Shap
     if (c.reason.empty())
       text += fmt::format("  {:<18} {:>14.3f} {:>14} {:>8}  {}\n", c.name(), c.seconds * 1e6,
                           c.measured ? fmt::format("{:.3f}", *c.measured * 1e6) : "-", c.slices,
-                          &c == all.data() + chosen ? selector.why(c) : "");
+                          &c == all.data() + chosen ? selector.why(c, all) : "");
     else
       text += fmt::format("  {:<18} {:>14} {:>14} {:>8}  no candidate: {}\n", c.name(), "-", "-", "-", c.reason);
   }

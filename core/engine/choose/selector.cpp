@@ -130,9 +130,15 @@ void Selector::prefer_measured(const Shape& shape, std::vector<Candidate>& all) 
   std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.measured.value_or(never); });
 }
 
-std::string Selector::why(const Candidate& chosen) const {
+std::string Selector::why(const Candidate& chosen, const std::vector<Candidate>& all) const {
   if (plugin_) return fmt::format("chosen by the selector {}", plugin_->name);
-  return chosen.measured ? "chosen: the lowest measured time" : "chosen: the lowest predicted time";
+  if (chosen.measured) return "chosen: the lowest measured time";
+  double least = chosen.seconds;
+  for (const Candidate& c : all)
+    if (c.reason.empty()) least = std::min(least, c.seconds);
+  if (least == chosen.seconds) return "chosen: the lowest predicted time";
+  const double percent = std::ceil(100 * (chosen.seconds / least - 1));
+  return fmt::format("chosen: the lowest predicted time within {:.0f} %", percent);
 }
 
 std::string Selector::tuning_note(uint32_t collective, const std::vector<Candidate>& all) const {

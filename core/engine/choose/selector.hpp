@@ -60,7 +60,7 @@ class Selector {
   // The count for which the candidates are judged: the smallest of the size class, or the call's own.
   uint64_t judged_count(const Shape& shape, bool on_device) const;
   // Why it is.
-  std::string why(const Candidate& chosen) const;
+  std::string why(const Candidate& chosen, const std::vector<Candidate>& all) const;
   // Why the tuning file has no effect on the choice of these candidates; "" where it has one, or there is no file.
   std::string tuning_note(uint32_t collective, const std::vector<Candidate>& all) const;
   // In how many slices a schedule that is cut runs. `uncut`: chunks of at most so many bytes are not cut.

@@ -3,9 +3,11 @@
 // The query that an algorithm is asked, and choices that follow its answers.
 #include "engine/choose/selector.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/failure.hpp"
 #include "engine/plan/plan.hpp"
@@ -36,7 +38,8 @@ struct Asked {
   tutti_algorithm table{};
   tutti_query last{};
   std::string parameters;
-  uint32_t lane = 0;  // of its steps
+  uint32_t lane = 0;    // of its steps
+  bool copies = false;  // its root copies the block, in lane 1, before it sends
   Asked(const char* name, bool small) {
     table.struct_size = sizeof table;
     table.stamp = TUTTI_ALGORITHM_STAMP;
@@ -49,12 +52,23 @@ struct Asked {
       step.kind = q->rank == q->root ? TUTTI_STEP_SEND : TUTTI_STEP_RECV;
       step.dependency_lane = TUTTI_NO_DEPENDENCY;
       const tutti_span whole{q->rank == q->root ? uint32_t{TUTTI_BUFFER_IN} : uint32_t{TUTTI_BUFFER_OUT}, 0, 1, 0};
+      const auto& asked = *static_cast<Asked*>(self);
+      if (asked.copies && q->rank == q->root) {
+        tutti_step copy{};
+        copy.kind = TUTTI_STEP_COPY;
+        copy.dependency_lane = TUTTI_NO_DEPENDENCY;
+        copy.src = whole;
+        copy.dst = {TUTTI_BUFFER_OUT, 0, 1, 0};
+        if (const tutti_status status = sink->add_step(sink->self, 1, &copy, nullptr); status < 0)
+          return status;
+        step.dependency_lane = 1;
+        step.dependency_step = 0;
+      }
       (q->rank == q->root ? step.src : step.dst) = whole;
       for (uint32_t peer = 0; peer < q->nranks; ++peer) {
         step.peer = q->rank == q->root ? peer : q->root;
         if (peer == (q->rank == q->root ? q->rank : q->root) || (q->rank != q->root && peer != q->rank)) continue;
-        if (const tutti_status status = sink->add_step(sink->self, static_cast<Asked*>(self)->lane, &step, nullptr);
-            status < 0)
+        if (const tutti_status status = sink->add_step(sink->self, asked.lane, &step, nullptr); status < 0)
           return status;
       }
       return TUTTI_OK;
@@ -115,6 +129,27 @@ TEST(Selector, LanesDecideWhereTheTimesAreAlike) {
         EXPECT_EQ(selector.choose(shape, false).algorithm, one_host || cores < 2 ? &one.table : &two.table);
       }
     }
+}
+
+TEST(Selector, OnOneHostTimesWithinFivePercentAreAlike) {
+  for (const bool one_host : {false, true}) {
+    const Topology topology = four_ranks(one_host, 4);
+    Asked quick("quick", false), copying("copying", false);
+    quick.lane = 2;
+    copying.copies = true;
+    Shape shape;
+    shape.collective = TUTTI_BROADCAST;
+    shape.count = 1024;
+    shape.dtype = TUTTI_FLOAT32;
+    Selector selector(topology, AlgorithmFilter(""), {&quick.table, &copying.table}, 3, 1 << 20);
+    const std::vector<Candidate> all = selector.candidates(shape, false);
+    const double ratio = one_host ? all[0].seconds / all[1].seconds : all[1].seconds / all[0].seconds;
+    EXPECT_GT(ratio, 1.01);
+    EXPECT_LT(ratio, 1.05);
+    EXPECT_EQ(selector.choose(shape, false).algorithm, one_host ? &copying.table : &quick.table);
+    const std::string why = selector.why(all[0], all), lowest = "chosen: the lowest predicted time";
+    EXPECT_EQ(why, one_host ? fmt::format("{} within {:.0f} %", lowest, std::ceil(100 * (ratio - 1))) : lowest);
+  }
 }
 
 TEST(Selector, AlgorithmsMayLookAtTheTopology) {

@@ -178,7 +178,7 @@ TEST_F(TuningFile, TheLowestMeasuredTimeIsChosen) {
   EXPECT_STREQ(all[2].name(), "thrice") << "not measured at this size";
   EXPECT_DOUBLE_EQ(*all[0].measured, 5e-6);
   EXPECT_FALSE(all[2].measured);
-  EXPECT_EQ(choice.selector.why(all[0]), "chosen: the lowest measured time");
+  EXPECT_EQ(choice.selector.why(all[0], all), "chosen: the lowest measured time");
   EXPECT_EQ(choice.note(1024), "");
   EXPECT_EQ(choice.note(512),
             "TUTTI_TUNING has no effect: no candidate was measured at this size; measured: blocks of 1024 to 16384 bytes "

@@ -33,7 +33,7 @@ void print_magnitudes(const Run& run, bool verbose) {
   std::map<std::pair<std::string, std::string>, std::map<std::string, uint64_t>> visited;
   for (const Result& result : run.results) {
     const std::string kind = axis_of(result, "subject");
-    if (result.kind != "contract" || kind.empty() || kind == "plugin") continue;
+    if (result.kind != "contract" || kind.empty() || kind == "plugin" || kind == "nccl") continue;
     auto& numbers = visited[{kind, axis_of(result, kind)}];
     if (result.outcome.verdict != Verdict::pass) continue;
     for (const auto& [what, most] : result.visits) numbers[what] = std::max(numbers[what], most);

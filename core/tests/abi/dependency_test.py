@@ -5,6 +5,7 @@
   plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries, and
                                             <tutti/trace.h>, the records of tracer/1
                                             (conformance/mutants/plugin is one as well)
+  plugins/nccl-serve                        what plugins may use, and <tutti/registry.h>: it is loaded by NCCL and loads plugins
   plugins/sdk                               <tutti/plugin/...>, <tutti/sized.hpp>, <tutti/base/...>, <tutti/net/...> and its own
                                             files
   core                                      its own files, and nothing of plugins or of plugins/sdk; its crates in one order:
@@ -72,6 +73,8 @@ def allowed(member, file):
     name = str(member)
     if name == "plugins/sdk":
         return [ABI, SDK, BASE, NET, "tutti/sized.hpp"]
+    if name == "plugins/nccl-serve":
+        return [ABI, SDK, "tutti/registry.h"]
     if name.startswith(("plugins/", "net-", "cuda")):
         is_test = "tests" in file.relative_to(ROOT / member).parts or file.stem.endswith("_test")
         return [ABI, SDK, TRACE] + (["tutti/schedule.h"] if is_test else [])

@@ -164,7 +164,8 @@ void Comm::move_out() {
     if (rank_ == kSender) ++announced_;
     if (control.part_of) moved(*control.part_of, 0, 1);
   }
-  for (; !pieces_.empty(); posted_.push(pieces_.pop())) {
+  const uint32_t most = served_.caps().max_outstanding;
+  for (; !pieces_.empty() && (most == 0 || posted_.size() < most); posted_.push(pieces_.pop())) {
     const Piece& piece = pieces_.front();
     const Request::Entry& entry = piece.request->entries[static_cast<size_t>(piece.entry)];
     tutti_transfer transfer{};

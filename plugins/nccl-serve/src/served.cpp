@@ -33,8 +33,10 @@ Served::Served(const Settings& settings) : settings_(settings), name_(settings.t
   std::string why;
   table_ = find_transport(name_, &why);
   if (!table_)
-    throw sdk::error(TUTTI_NOT_FOUND, "TUTTI_NCCL_SERVES={}: {}. Plugins are searched in tutti/ beside libtutti.so and in "
-                     "TUTTI_PLUGIN_PATH", name_, why);
+    throw sdk::error(TUTTI_NOT_FOUND,
+                     "TUTTI_NCCL_SERVES={}: {}. Plugins are searched in tutti/ beside libtutti.so and in "
+                     "TUTTI_PLUGIN_PATH",
+                     name_, why);
   if (name_.size() >= kNameBytes)
     throw sdk::error(TUTTI_NOT_SUPPORTED, "TUTTI_NCCL_SERVES={}: the name has more than {} bytes", name_,
                      kNameBytes - 1);
@@ -50,37 +52,44 @@ Served::Served(const Settings& settings) : settings_(settings), name_(settings.t
     table_->close_domain(domain_);
     throw error;
   }
-  if (caps_.reach < TUTTI_REACH_HOST) {
+  constexpr uint64_t known = TUTTI_TRANSPORT_NEEDS_FLUSH | TUTTI_TRANSPORT_MARKS;
+  if (caps_.fragment_bytes < 4096 || (caps_.flags & 0xffff'ffff & ~known)) {
     table_->close_domain(domain_);
     throw sdk::error(TUTTI_NOT_SUPPORTED,
-                     "TUTTI_NCCL_SERVES={}: this transport reaches threads of one process only; NCCL's ranks need one "
-                     "that reaches other processes",
-                     name_);
+                     "transport {}: its capabilities have fragment_bytes {} (expected 4096 or more) and flags {:x} "
+                     "(known are {:x})",
+                     name_, caps_.fragment_bytes, caps_.flags, known);
   }
+  if (caps_.reach < TUTTI_REACH_HOST)
+    say(kLogWarn, fmt::format("tutti: TUTTI_NCCL_SERVES={}: this transport reaches threads of one process only", name_));
+}
+
+int Served::pointers() const {
+  const bool cuda = table_->register_memory && caps_.memory_kinds & uint64_t{1} << TUTTI_MEMORY_CUDA;
+  return kHostPointer | (cuda ? kCudaPointer | kDmaBuf : 0);
 }
 
 Memory* Served::register_memory(void* data, size_t bytes, int type, int fd, uint64_t fd_offset) {
-  if (type != kHostPointer)
-    throw sdk::error(TUTTI_NOT_SUPPORTED, "regMr with type {}: transport {} accepts host memory (NCCL_PTR_HOST, 1) only",
-                     type, name_);
-  auto made = std::make_unique<Memory>();
-  made->data = static_cast<char*>(data);
-  made->bytes = bytes;
-  if (table_->register_memory && bytes > 0) {
-    tutti_memory memory{};
-    memory.struct_size = sizeof memory;
-    memory.kind = TUTTI_MEMORY_HOST;
-    memory.address = data;
-    memory.bytes = bytes;
-    memory.fd = fd;
-    memory.fd_offset = fd_offset;
-    const tutti_status status = table_->register_memory(domain_, &memory, &made->region);
-    // Host memory needs no registration: where it cannot be had (a limit on locked memory) the transport copies.
-    if (status != TUTTI_OK) {
-      made->region = nullptr;
-      say(kLogInfo, std::string("tutti: ") + transport_error(status, name_, "register_memory").what());
-    }
-  }
+  const bool is_device = type == kCudaPointer;
+  if ((type != kHostPointer && !is_device) || !(pointers() & type))
+    throw sdk::error(TUTTI_NOT_SUPPORTED, "memory of type {} cannot be registered: transport {} accepts {} (ptrSupport)",
+                     type, name_, pointers());
+  auto made = std::make_unique<Memory>(Memory{static_cast<char*>(data), bytes, nullptr, is_device});
+  if (!table_->register_memory || bytes == 0) return made.release();
+  tutti_memory memory{};
+  memory.struct_size = sizeof memory;
+  memory.kind = is_device ? TUTTI_MEMORY_CUDA : TUTTI_MEMORY_HOST;
+  memory.address = data;
+  memory.bytes = bytes;
+  memory.fd = fd;
+  memory.fd_offset = fd_offset;
+  const tutti_status status = table_->register_memory(domain_, &memory, &made->region);
+  if (status == TUTTI_OK) return made.release();
+  made->region = nullptr;
+  const sdk::Error error = transport_error(status, name_, "register_memory");
+  if (is_device) throw error;
+  // Host memory needs no registration: where it cannot be had (a limit on locked memory) the transport copies.
+  say(kLogInfo, std::string("tutti: ") + error.what());
   return made.release();
 }
 

@@ -41,6 +41,9 @@ class Served {
   // To be held in calls of the transport that the ABI marks [control].
   std::mutex& control() { return control_; }
 
+  // The kinds of memory, as ptrSupport.
+  int pointers() const;
+  // `type`: NCCL_PTR_HOST or NCCL_PTR_CUDA; `fd`: a dma-buf that holds the memory at `fd_offset`, or -1.
   Memory* register_memory(void* data, size_t bytes, int type, int fd, uint64_t fd_offset);
   void deregister_memory(Memory* memory);
 

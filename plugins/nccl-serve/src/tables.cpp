@@ -50,7 +50,7 @@ void describe(int device, Properties<V>& p) {
   p = {};
   p.name = const_cast<char*>(served.name().c_str());
   p.guid = std::hash<std::string>()(served.name());
-  p.pointers = kHostPointer;
+  p.pointers = served.pointers();
   p.speed = static_cast<int>(std::clamp<uint64_t>(caps.bandwidth / 125'000, 1, 0x7fff'ffff));
   p.latency = static_cast<float>(caps.latency_ns) / 1000;
   p.max_comms = 1 << 16;
@@ -91,6 +91,13 @@ Result register_memory(void* comm, void* data, size_t bytes, int type, void** me
   return guarded("regMr", [&] {
     *memory = nullptr;
     *memory = comm_of(comm).served().register_memory(data, bytes, type, -1, 0);
+  });
+}
+Result register_dma_buf(void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd, void** memory) {
+  return guarded("regMrDmaBuf", [&] {
+    *memory = nullptr;
+    if (fd < 0) throw sdk::error(TUTTI_INVALID_ARGUMENT, "{} is no descriptor of a dma-buf", fd);
+    *memory = comm_of(comm).served().register_memory(data, bytes, type, fd, offset);
   });
 }
 Result deregister_memory(void* comm, void* memory) {
@@ -252,6 +259,7 @@ Table<V> make_table() {
     t.accept = [](void* listener, void** comm, void**) { return accept(listener, comm); };
   else
     t.accept = accept;
+  t.register_dma_buf = register_dma_buf;
   t.deregister_memory = deregister_memory;
   t.flush = flush;
   t.test = test;

@@ -65,7 +65,13 @@ constexpr char test_settings[] =
     "TUTTI_NCCL_NET_FRAGMENT_BYTES 4096 67108864 1\n";
 
 const tutti_plugin_info info{sizeof(tutti_plugin_info), 0, "nccl-net", "0.1.0", "Tutti", "Apache-2.0", summary};
-tutti_status init(const tutti_host* given) { return sdk::start(given, "nccl-net"); }
+// The network that this plugin loads may be libnccl-net-tutti.so, whose libtutti finds this plugin as well. Another host
+// would take this one's place.
+tutti_status init(const tutti_host* given) {
+  if (!sdk::host || sdk::host == given) return sdk::start(given, "nccl-net");
+  given->set_error(given->self, TUTTI_INVALID_USAGE, "nccl-net: it serves another host in this process already");
+  return TUTTI_INVALID_USAGE;
+}
 const void* get_interface(const char* id, uint32_t index) {
   const tutti_transport* offered = nullptr;
   sdk::guard([&] { offered = transport(); });

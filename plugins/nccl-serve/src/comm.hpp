@@ -164,7 +164,12 @@ class SendComm final : public Comm {
   };
   void on_control(std::string_view message) override;
   std::string deserted() const override;
-  std::pair<Granted*, uint32_t> place_for(int tag);
+  struct Place {
+    std::deque<Granted>::iterator group;
+    uint32_t entry;
+  };
+  // The first entry of this tag that is not taken; granted_.end(): none.
+  Place place_for(int tag);
 
   std::deque<Granted> granted_;
   uint32_t next_group_ = 0;

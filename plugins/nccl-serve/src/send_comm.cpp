@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <tuple>
 
 #include "comm.hpp"
 
@@ -22,11 +21,11 @@ void SendComm::on_control(std::string_view message) {
 // The receiving end has closed its comm: pending isends are the transport's to judge.
 std::string SendComm::deserted() const { return ""; }
 
-std::pair<SendComm::Granted*, uint32_t> SendComm::place_for(int tag) {
-  for (Granted& group : granted_)
-    for (uint32_t i = 0; i < group.grant.n; ++i)
-      if (!group.is_taken[i] && group.grant.entries[i].tag == tag) return {&group, i};
-  return {nullptr, 0};
+SendComm::Place SendComm::place_for(int tag) {
+  for (auto group = granted_.begin(); group != granted_.end(); ++group)
+    for (uint32_t i = 0; i < group->grant.n; ++i)
+      if (!group->is_taken[i] && group->grant.entries[i].tag == tag) return {group, i};
+  return {granted_.end(), 0};
 }
 
 Request* SendComm::send(void* data, uint64_t bytes, int tag, const Memory* memory) {
@@ -34,33 +33,38 @@ Request* SendComm::send(void* data, uint64_t bytes, int tag, const Memory* memor
   if (bytes > 0 && (!memory || !memory->holds(data, bytes)))
     throw sdk::error(TUTTI_INVALID_USAGE, "isend of {} bytes at {}: the mhandle is not that of their memory", bytes,
                      data);
-  auto [group, place] = place_for(tag);
-  if (!group || pending() >= kMostRequests * kMostInGroup) {
-    progress();
-    check();
-    std::tie(group, place) = place_for(tag);
-    if (!group && peer_is_gone())
+  const auto require_peer = [&] {
+    if (peer_is_gone())
       throw sdk::error(TUTTI_PEER_FAILED, "isend of {} bytes with tag {}: {} is gone: {}", bytes, tag, peer_says(),
                        peers_bye() ? "it has closed its recvComm" : peers_end());
-    if (!group || pending() >= kMostRequests * kMostInGroup) return nullptr;
+  };
+  require_peer();
+  Place at = place_for(tag);
+  const auto waits = [&] { return at.group == granted_.end() || pending() >= kMostRequests * kMostInGroup; };
+  if (waits()) {
+    progress();
+    check();
+    require_peer();
+    at = place_for(tag);
+    if (waits()) return nullptr;
   }
-  if (bytes > group->grant.entries[place].bytes)
+  Granted& group = *at.group;
+  if (bytes > group.grant.entries[at.entry].bytes)
     throw sdk::error(TUTTI_INVALID_USAGE, "isend of {} bytes with tag {}: {} has posted an irecv of {} bytes for it",
-                     bytes, tag, peer_says(), group->grant.entries[place].bytes);
+                     bytes, tag, peer_says(), group.grant.entries[at.entry].bytes);
   Request& request = *new_request(1);
   // One more than its bytes: the announcement.
   request.entries[0] = {static_cast<char*>(data), bytes, bytes, 1, memory, tag, true};
   const bool is_inline = bytes <= kInlineBytes && (bytes == 0 || !memory->is_device);
-  const Announcement head{kAnnouncement, group->number, place, is_inline, bytes};
+  const Announcement head{kAnnouncement, group.number, at.entry, is_inline, bytes};
   push_control(bytes_of(head), is_inline ? std::string_view(static_cast<char*>(data), bytes) : std::string_view(),
                &request);
   if (!is_inline) {
     request.entries[0].left += bytes;
     push_pieces(request, 0);
   }
-  group->is_taken[place] = true;
-  if (++group->taken == group->grant.n)
-    granted_.erase(granted_.begin() + (group - &*granted_.begin()));
+  group.is_taken[at.entry] = true;
+  if (++group.taken == group.grant.n) granted_.erase(at.group);
   begin();
   return &request;
 }

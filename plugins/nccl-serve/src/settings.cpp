@@ -4,6 +4,8 @@
 #include <tutti/sdk/text.hpp>
 #include <tutti/sdk/words.hpp>
 
+#include "address.hpp"
+
 namespace tutti::nccl::serve {
 namespace {
 
@@ -32,6 +34,7 @@ Settings Settings::read() {
                      "TUTTI_NCCL_SERVES={}: this transport is a network plugin of NCCL itself; let NCCL load it: "
                      "NCCL_NET_PLUGIN={}",
                      s.transport, s.transport.substr(5));
+  if (!s.address.empty()) Address(s.address, "TUTTI_NCCL_SERVES_ADDRESS");
   s.connect_timeout = seconds("TUTTI_CONNECT_TIMEOUT", 30);
   s.timeout = seconds("TUTTI_TIMEOUT", 600);
   return s;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""nccl_serve_test.py TUTTI_CONFORM LIB: the closed loop. Tutti hosts libnccl-net-tutti.so by nccl-net, and that serves a transport of
-Tutti's: every clause holds, over each transport, and so does a share of the matrix."""
+"""nccl_serve_test.py TUTTI_CONFORM LIB: the closed loop. Tutti hosts libnccl-net-tutti.so by nccl-net, and that library
+serves a transport of Tutti's. Every clause holds over each transport, and so does a share of the matrix."""
 import os
 import pathlib
 import sys

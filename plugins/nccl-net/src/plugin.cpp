@@ -65,8 +65,8 @@ constexpr char test_settings[] =
     "TUTTI_NCCL_NET_FRAGMENT_BYTES 4096 67108864 1\n";
 
 const tutti_plugin_info info{sizeof(tutti_plugin_info), 0, "nccl-net", "0.1.0", "Tutti", "Apache-2.0", summary};
-// The network that this plugin loads may be libnccl-net-tutti.so, whose libtutti finds this plugin as well. Another host
-// would take this one's place.
+// The network that this plugin loads may be libnccl-net-tutti.so, whose libtutti finds this plugin as well. That host
+// must not take this one's place.
 tutti_status init(const tutti_host* given) {
   if (!sdk::host || sdk::host == given) return sdk::start(given, "nccl-net");
   given->set_error(given->self, TUTTI_INVALID_USAGE, "nccl-net: it serves another host in this process already");

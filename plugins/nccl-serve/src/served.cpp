@@ -61,7 +61,8 @@ Served::Served(const Settings& settings) : settings_(settings), name_(settings.t
                      name_, caps_.fragment_bytes, caps_.flags, known);
   }
   if (caps_.reach < TUTTI_REACH_HOST)
-    say(kLogWarn, fmt::format("tutti: TUTTI_NCCL_SERVES={}: this transport reaches threads of one process only", name_));
+    say(kLogWarn,
+        fmt::format("tutti: TUTTI_NCCL_SERVES={}: this transport reaches threads of one process only", name_));
 }
 
 int Served::pointers() const {
@@ -72,8 +73,9 @@ int Served::pointers() const {
 Memory* Served::register_memory(void* data, size_t bytes, int type, int fd, uint64_t fd_offset) {
   const bool is_device = type == kCudaPointer;
   if ((type != kHostPointer && !is_device) || !(pointers() & type))
-    throw sdk::error(TUTTI_NOT_SUPPORTED, "memory of type {} cannot be registered: transport {} accepts {} (ptrSupport)",
-                     type, name_, pointers());
+    throw sdk::error(TUTTI_NOT_SUPPORTED,
+                     "memory of type {} cannot be registered: transport {} accepts {} (ptrSupport)", type, name_,
+                     pointers());
   auto made = std::make_unique<Memory>(Memory{static_cast<char*>(data), bytes, nullptr, is_device});
   if (!table_->register_memory || bytes == 0) return made.release();
   tutti_memory memory{};

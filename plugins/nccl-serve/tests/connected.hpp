@@ -9,6 +9,19 @@
 
 namespace nccl_driver {
 
+// Calls connect and accept until each has returned a comm.
+inline void connect_both(const Plugin& plugin, Handle& handle, void* listener, void*& sender, void*& receiver) {
+  ASSERT_TRUE(until([&] {
+    if (!sender) {
+      EXPECT_EQ(plugin.connect(handle, &sender), Result::kSuccess) << Said::all().take();
+    }
+    if (!receiver) {
+      EXPECT_EQ(plugin->accept(listener, &receiver), Result::kSuccess) << Said::all().take();
+    }
+    return sender && receiver;
+  }));
+}
+
 // A sendComm and its recvComm; both ends are polled by this thread.
 struct Connected {
   explicit Connected(const Plugin& of) : Connected(of, of) {}

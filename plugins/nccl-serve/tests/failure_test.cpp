@@ -74,13 +74,7 @@ TEST(NcclServeHandle, AForgedNumberOfAConnectIsAFreshConnect) {
   ASSERT_EQ(plugin.connect(other, &sender), Result::kSuccess);
   ASSERT_EQ(plugin.listen(handle, &listener), Result::kSuccess);
   std::memcpy(handle.data() + 80, other.data() + 80, 8);  // Handle::attempt
-  ASSERT_TRUE(until([&] {
-    EXPECT_EQ(plugin.connect(handle, &sender), Result::kSuccess);
-    if (!receiver) {
-      EXPECT_EQ(plugin->accept(listener, &receiver), Result::kSuccess);
-    }
-    return sender && receiver;
-  }));
+  ASSERT_NO_FATAL_FAILURE(connect_both(plugin, handle, listener, sender, receiver));
   plugin->close_send(sender);
   plugin->close_receive(receiver);
   plugin->close_listen(listener);
@@ -133,7 +127,9 @@ struct Stranger {
     EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
   }
   ~Stranger() { ::close(fd); }
-  void say(const std::string& bytes) { EXPECT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size())); }
+  void say(const std::string& bytes) {
+    EXPECT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
   bool is_sent_away() {
     char byte;
     const ssize_t n = ::recv(fd, &byte, 1, MSG_DONTWAIT);
@@ -167,15 +163,7 @@ class NcclServeStranger : public testing::Test {
   // The rank that NCCL has given the handle still gets through.
   void expect_a_connection() {
     void* sender = nullptr;
-    ASSERT_TRUE(until([&] {
-      if (!sender) {
-        EXPECT_EQ(plugin.connect(handle, &sender), Result::kSuccess);
-      }
-      if (!receiver) {
-        EXPECT_EQ(plugin->accept(listener, &receiver), Result::kSuccess);
-      }
-      return sender && receiver;
-    }));
+    ASSERT_NO_FATAL_FAILURE(connect_both(plugin, handle, listener, sender, receiver));
     plugin->close_send(sender);
     plugin->close_receive(receiver);
   }

@@ -171,7 +171,10 @@ TEST_P(NcclSequence, AnotherThreadUsesTheComms) {
                   Result::kSuccess);
         all.push_back(&receives[i]);
       }
-      for (size_t i = 0; i < n; ++i) post_send(sends[i], comms[i]->sender, out, bytes, 0, all), all.push_back(&sends[i]);
+      for (size_t i = 0; i < n; ++i) {
+        post_send(sends[i], comms[i]->sender, out, bytes, 0, all);
+        all.push_back(&sends[i]);
+      }
       finish(all);
     }
     over = true;

@@ -115,6 +115,51 @@ TEST(NcclServeHandle, TransportsThatDifferAreNamedAtBothEnds) {
       << text;
 }
 
+// What a listener that is none of this library's answers.
+Result answered(const std::string& bytes) {
+  const Plugin plugin = tcp();
+  Handle handle;
+  void *listener = nullptr, *comm = nullptr;
+  EXPECT_EQ(plugin.listen(handle, &listener), Result::kSuccess);
+  EXPECT_EQ(plugin->close_listen(listener), Result::kSuccess);
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  EXPECT_TRUE(::bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 && ::listen(fd, 1) == 0 &&
+              ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  const uint16_t is_v6 = 0, port = ntohs(at.sin_port);
+  std::memcpy(handle.data() + 12, &is_v6, sizeof is_v6);
+  std::memcpy(handle.data() + 14, &port, sizeof port);
+  std::memcpy(handle.data() + 16, &at.sin_addr, sizeof at.sin_addr);
+  EXPECT_EQ(plugin.connect(handle, &comm), Result::kSuccess);
+  const int with = ::accept(fd, nullptr, nullptr);
+  EXPECT_EQ(::send(with, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  if (bytes.empty()) ::close(with);
+  Result result = Result::kSuccess;
+  EXPECT_TRUE(until([&] { return (result = plugin.connect(handle, &comm)) != Result::kSuccess || comm; }));
+  if (!bytes.empty()) ::close(with);
+  ::close(fd);
+  return result;
+}
+std::string letter(uint32_t kind, const std::string& body) {
+  const uint32_t head[] = {kind, static_cast<uint32_t>(body.size())};
+  return std::string(reinterpret_cast<const char*>(head), sizeof head) + body;
+}
+TEST(NcclServeHandle, AnAnswerThatIsNoneIsAnError) {
+  EXPECT_EQ(answered(""), Result::kRemoteError);
+  expect_warning("has ended before it accepted");
+  EXPECT_EQ(answered(letter(0x5345'0002, "four")), Result::kInternalError);
+  expect_warning("none of this protocol");
+  EXPECT_EQ(answered(letter(0x5345'0002, std::string(8, '\xff'))), Result::kInternalError);  // endless fragments
+  expect_warning("none of this protocol");
+  EXPECT_EQ(answered(letter(0x5345'0003, "\xf7\xff\xff\xffgone\x1b[2J")), Result::kSystemError);  // TUTTI_SYSTEM
+  expect_warning("refuses: gone?[2J");
+  EXPECT_EQ(answered(std::string(16, '\xff')), Result::kRemoteError);  // a letter of 4 GiB
+  expect_warning("it sent bytes that are no letter");
+}
+
 // A socket that is connected to the listener of a handle.
 struct Stranger {
   explicit Stranger(const Handle& handle) : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -202,8 +247,7 @@ TEST_F(NcclServeStranger, WithTheTokenNonsenseIsAnError) {
   for (const uint32_t kind : {0x5345'0004u, 0x5345'0003u, 0x5345'0077u}) {  // a pair message, a refusal, nothing
     Stranger bad(handle);
     bad.say(hello(1, handle.data() + 32));
-    const uint32_t head[] = {kind, 5};
-    bad.say(std::string(reinterpret_cast<const char*>(head), sizeof head) + "XXXXX");
+    bad.say(letter(kind, "XXXXX"));
     Result result = Result::kSuccess;
     ASSERT_TRUE(until([&] { return (result = plugin->accept(listener, &receiver)) != Result::kSuccess; }));
     EXPECT_NE(Said::all().take(), "");

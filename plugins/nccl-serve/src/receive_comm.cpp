@@ -26,7 +26,7 @@ Request* ReceiveComm::receive(const std::vector<Part>& group) {
   for (size_t i = 0; i < group.size(); ++i) {
     const Part& part = group[i];
     request.entries[i] = {static_cast<char*>(part.data), part.bytes, 0, 0, part.memory, part.tag, false};
-    grant.entries[i] = {part.bytes, part.tag, 0};
+    grant.entries[i] = {part.bytes, part.tag, part.bytes > 0 && part.memory->is_device};
   }
   groups_.push_back({&request, next_group_++, n});
   push_control({reinterpret_cast<const char*>(&grant), Grant::size(grant.n)}, {}, nullptr);

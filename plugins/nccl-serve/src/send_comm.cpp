@@ -55,7 +55,8 @@ Request* SendComm::send(void* data, uint64_t bytes, int tag, const Memory* memor
   Request& request = *new_request(1);
   // One more than its bytes: the announcement.
   request.entries[0] = {static_cast<char*>(data), bytes, bytes, 1, memory, tag, true};
-  const bool is_inline = bytes <= kInlineBytes && (bytes == 0 || !memory->is_device);
+  const bool is_inline =
+      bytes == 0 || (bytes <= kInlineBytes && !memory->is_device && !group.grant.entries[at.entry].is_device);
   const Announcement head{kAnnouncement, group.number, at.entry, is_inline, bytes};
   push_control(bytes_of(head), is_inline ? std::string_view(static_cast<char*>(data), bytes) : std::string_view(),
                &request);

@@ -79,7 +79,7 @@ struct Grant {
   struct Entry {
     uint64_t bytes;
     int32_t tag;
-    uint32_t zero;
+    uint32_t is_device;  // 1: the processor does not write there, so nothing comes with the announcement
   };
   std::array<Entry, kMostInGroup> entries;
   static constexpr size_t size(size_t n) { return offsetof(Grant, entries) + n * sizeof(Entry); }

@@ -63,10 +63,12 @@ inline void post_send(Transfer& send, void* comm, Buffer& from, size_t bytes, in
 }
 inline void finish(const std::vector<Transfer*>& transfers) {
   ASSERT_TRUE(until([&] {
-    return std::ranges::all_of(transfers, [](Transfer* t) {
+    bool all = true;
+    for (Transfer* t : transfers) {
       EXPECT_TRUE(t->poll()) << Said::all().take();
-      return t->done || t->result != Result::kSuccess;
-    });
+      all &= t->done || t->result != Result::kSuccess;
+    }
+    return all;
   })) << "requests are never done";
 }
 

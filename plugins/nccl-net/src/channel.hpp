@@ -78,6 +78,10 @@ class FrameSender {
   // Begins what can be begun. Returns the ticket of a frame that has left; nothing when there is none.
   std::optional<Ticket> advance();
   bool is_idle() const { return filled_ == done_; }
+  // The frames that have not left.
+  uint32_t left() const { return filled_ - done_; }
+  // Does the plugin take no more, though no request is under way? The peer has no receive for the next frame.
+  bool is_stuck() const { return begun_ == done_ && begun_ != filled_; }
   Comm& comm() { return comm_; }
   const Comm& comm() const { return comm_; }
 

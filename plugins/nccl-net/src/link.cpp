@@ -167,21 +167,24 @@ void Link::advance() {
     receive();
   } catch (const sdk::Error& e) {
     if (!has_departed_) return lose(send_failure_.empty() ? e.what() : send_failure_);
-    // It has closed its comms, and nothing more will come.
-    frames_in_.comm().close();
-    bulk_in_.comm().close();
+    bulk_in_.comm().close();  // it has closed its comms, and nothing more will come
   }
   send();
   settle();
 }
 
 void Link::receive() {
-  while (frames_in_.comm().is_open()) {
-    const auto bytes = frames_in_.receive();
-    if (!bytes) break;
-    on_frame(*bytes);
-    if (!is_up()) return;
-    frames_in_.release();
+  try {
+    while (frames_in_.comm().is_open()) {
+      const auto bytes = frames_in_.receive();
+      if (!bytes) break;
+      on_frame(*bytes);
+      if (!is_up()) return;
+      frames_in_.release();
+    }
+  } catch (const sdk::Error&) {
+    if (!has_departed_) throw;
+    frames_in_.comm().close();  // long messages may still come
   }
   if (!bulk_in_.comm().is_open()) return;
   bulk_in_.begin(
@@ -343,7 +346,10 @@ bool Link::leave() {
     }
     while (frames_out_.advance()) continue;
   });
-  return !is_up() || !frames_out_.comm().is_open() || (byes_ == FrameReceiver::kRooms && frames_out_.is_idle());
+  if (!is_up() || !frames_out_.comm().is_open()) return true;
+  const bool all = byes_ == FrameReceiver::kRooms && frames_out_.is_idle();
+  const bool one = frames_out_.left() < byes_;
+  return all || (one && frames_out_.is_stuck());
 }
 
 }  // namespace tutti::nccl

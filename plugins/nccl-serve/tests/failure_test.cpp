@@ -372,18 +372,19 @@ TEST_P(NcclServeProcesses, AnOrderlyEndIsNamedWhereAMessageIsMissing) {
 }
 TEST_P(NcclServeProcesses, APeerThatIsKilledIsARemoteError) {
   peer.kill();
-  Buffer out(plugin.calls(), comm, 64);
+  auto memory = std::make_unique<Buffer>(plugin.calls(), comm, 64);
   Result result = Result::kSuccess;
   ASSERT_TRUE(until([&] {
     // The irecv of the second message may have been granted.
     Transfer send(plugin.calls());
-    result = send.send(comm, out, 64, 2);
+    result = send.send(comm, *memory, 64, 2);
     if (result == Result::kSuccess && send.request) until([&] { return !send.poll() || send.done; });
     if (send.result != Result::kSuccess) result = send.result;
     return result != Result::kSuccess;
   }));
   EXPECT_EQ(result, Result::kRemoteError);
   expect_warning("the peer at");
+  memory.reset();
   EXPECT_EQ(plugin->close_send(comm), Result::kSuccess);
 }
 

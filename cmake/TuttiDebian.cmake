@@ -83,8 +83,8 @@ tutti_debian_package(libtutti-dev WHEN tutti SECTION libdevel OWN libtutti0 RECO
 tutti_debian_package(tutti-plugins WHEN algorithms shm net-tcp SECTION libs OWN libtutti0
   TEXT "collective communication library - plugins" ${body}
   "This package has the algorithms, the transports shm (shared memory) and tcp,"
-  "checksums, traces, faults for tests, memory shared between devices, and"
-  "meetings by PMI-1 and PMIx.")
+  "checksums, traces, faults for tests, memory shared between devices, meetings"
+  "by PMI-1 and PMIx, and a network plugin by which NCCL uses a transport.")
 tutti_debian_package(tutti-plugin-ib WHEN net-ib SECTION libs OWN libtutti0
   TEXT "collective communication library - InfiniBand plugin" ${body}
   "This package has the transport ib for InfiniBand and RoCE adapters.")

@@ -26,7 +26,8 @@ PACKAGES = {
                       "usr/share/doc/libtutti-dev/README.md", "usr/share/doc/libtutti-dev/examples/*"]),
     "tutti-plugins": ("libs", ["libtutti0"], ["libc6"],
                       [f"{LIB}/tutti/libtutti-{name}.so"
-                       for name in ("algorithms", "shm", "net-tcp", "cuda-ipc", "checksum", "trace", "chaos", "meeting-pmi1", "meeting-pmix")]),
+                       for name in ("algorithms", "shm", "net-tcp", "cuda-ipc", "checksum", "trace", "chaos", "meeting-pmi1", "meeting-pmix", "nccl-net")]
+                      + [f"{LIB}/libnccl-net-tutti.so"]),
     "tutti-plugin-ib": ("libs", ["libtutti0"], ["libibverbs1"], [f"{LIB}/tutti/libtutti-net-ib.so"]),
     "tutti-plugin-cuda": ("contrib/libs", ["libtutti0", "tutti-plugins"], ["libc6"], [f"{LIB}/tutti/libtutti-cuda-kernels.so"]),
     "tutti-tools": ("utils", ["libtutti0", "tutti-plugins"], ["libc6"],
@@ -39,6 +40,7 @@ PACKAGES = {
 }
 # What a build may lack: plugins that are no member or whose library is absent, man pages without help2man, the suite.
 OPTIONAL = {"/tutti/libtutti-": lambda name: (installed.BUILD / "lib/tutti" / name).exists(),
+            "/libnccl-net-": lambda name: (installed.BUILD / "lib" / name).exists(),
             "/man/man1/": lambda _: any(installed.BUILD.glob("man/*.1")),
             "/tutti/conformance/": lambda _: (installed.BUILD / "bin/tutti-conform").exists()}
 for tool in ("dpkg-deb", "dpkg-shlibdeps", "file"):

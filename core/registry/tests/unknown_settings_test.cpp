@@ -77,7 +77,10 @@ TEST(UnknownSettings, TheTableHasAllThatTheSourcesRead) {
     });
   };
   for (const auto& file : std::filesystem::recursive_directory_iterator(core)) {
-    if (file.path().extension() != ".cpp" || is_of_no_crate(file.path())) continue;
+    // unknown_settings.cpp lists how settings of others begin, and reads none.
+    if (file.path().extension() != ".cpp" || file.path().filename() == "unknown_settings.cpp" ||
+        is_of_no_crate(file.path()))
+      continue;
     const std::string text = text_of(file.path());
     for (std::sregex_iterator match(text.begin(), text.end(), literal), end; match != end; ++match, ++found)
       EXPECT_NE(std::ranges::find(settings, (*match)[1].str(), &Setting::name), std::end(settings))

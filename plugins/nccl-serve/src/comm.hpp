@@ -64,6 +64,7 @@ class Comm {
   // be.
   bool test(Request& request, int* sizes);
   Served& served() const { return served_; }
+  int socket() const { return mailbox_.socket(); }  // by which the ends met
 
  protected:
   struct Setup {

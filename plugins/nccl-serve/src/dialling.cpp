@@ -33,6 +33,7 @@ class Dialling {
 
   bool is_for(const Handle& handle) const { return sdk::same_bytes(handle.token, handle_.token); }
   std::unique_ptr<SendComm> step() {
+    const std::lock_guard lock(mutex_);
     if (!comm_) {
       if (socket_) finish_socket();
       if (!socket_) await_welcome();
@@ -41,6 +42,14 @@ class Dialling {
                          std::chrono::duration<double>(served_.settings().timeout).count());
     }
     return comm_ && comm_->connect() ? std::move(comm_) : nullptr;
+  }
+
+  // Has the listener's end closed the connection? False while another thread is in step().
+  bool is_deserted() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return false;
+    pollfd ended{comm_ ? comm_->socket() : socket_ ? socket_.get() : mailbox_.socket(), POLLRDHUP, 0};
+    return ::poll(&ended, 1, 0) == 1;
   }
 
  private:
@@ -93,16 +102,19 @@ class Dialling {
   const int traffic_class_;
   const Address to_;
   const Clock::time_point deadline_;
+  std::mutex mutex_;
   FileDescriptor socket_;  // until it is connected
   Mailbox mailbox_;        // until there is a comm
   std::unique_ptr<SendComm> comm_;
 };
 
-// Those of this process, by the number that a handle keeps. A connect that is never called again stays here.
+// Those of this process, by the number that a handle keeps. NCCL's interface has no function that gives up a connect.
+// One that is never called again stays here until its other end is closed.
 struct Diallings {
+  static constexpr int kSwept = 16;  // that a new one looks at
   std::mutex mutex;
   std::map<uint64_t, std::shared_ptr<Dialling>> all;
-  uint64_t last = 0;
+  uint64_t last = 0, swept = 0;
 
   static Diallings& of_process() {
     static auto* one = new Diallings();
@@ -115,7 +127,15 @@ struct Diallings {
     return at != all.end() && at->second->is_for(handle) ? at->second : nullptr;
   }
   uint64_t add(std::shared_ptr<Dialling> dialling) {
+    std::vector<std::shared_ptr<Dialling>> deserted;  // closed when the mutex is free
     const std::lock_guard lock(mutex);
+    auto at = all.upper_bound(swept);
+    for (int i = 0; i < kSwept && at != all.end(); ++i) {
+      const auto one = at++;
+      swept = one->first;
+      if (one->second->is_deserted()) deserted.push_back(all.extract(one).mapped());
+    }
+    if (at == all.end()) swept = 0;
     all.emplace(++last, std::move(dialling));
     return last;
   }

@@ -115,6 +115,25 @@ TEST(NcclServeHandle, TransportsThatDifferAreNamedAtBothEnds) {
       << text;
 }
 
+// The number of open descriptors of this process.
+size_t descriptors() {
+  size_t n = 0;
+  for (int fd = 0; fd < 1024; ++fd) n += ::fcntl(fd, F_GETFD) >= 0;
+  return n;
+}
+TEST(NcclServeHandle, AConnectThatIsGivenUpLeavesNothing) {
+  const Plugin plugin = tcp();
+  const size_t before = descriptors();
+  for (int i = 0; i < 50; ++i) {
+    Handle handle;
+    void *listener = nullptr, *comm = nullptr;
+    ASSERT_EQ(plugin.listen(handle, &listener), Result::kSuccess);
+    ASSERT_EQ(plugin.connect(handle, &comm), Result::kSuccess);
+    ASSERT_EQ(plugin->close_listen(listener), Result::kSuccess);
+  }
+  EXPECT_LT(descriptors(), before + 10);
+}
+
 // What a listener that is none of this library's answers.
 Result answered(const std::string& bytes) {
   const Plugin plugin = tcp();

@@ -61,7 +61,7 @@ std::optional<Ticket> FrameSender::advance() {
   return slot.ticket;
 }
 
-std::optional<std::string_view> FrameReceiver::receive() {
+void FrameReceiver::post() {
   Network& network = comm_.network();
   for (; !stopped_ && begun_ - done_ < kRooms; ++begun_) {
     char* room = rooms_.room(begun_ % kRooms);
@@ -70,7 +70,12 @@ std::optional<std::string_view> FrameReceiver::receive() {
     if (!request) break;
     requests_[begun_ % kRooms] = request;
   }
+}
+
+std::optional<std::string_view> FrameReceiver::receive() {
+  post();
   if (begun_ == done_) return std::nullopt;
+  Network& network = comm_.network();
   std::array<int, kSizes> sizes{};
   sizes[0] = -1;
   if (!network.test(requests_[done_ % kRooms], sizes.data(), "test of an irecv")) return std::nullopt;

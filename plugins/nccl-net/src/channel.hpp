@@ -101,6 +101,8 @@ class FrameReceiver {
  public:
   static constexpr size_t kRooms = 8;
   FrameReceiver(Comm comm, uint64_t frame_bytes) : comm_(std::move(comm)), rooms_(kRooms, frame_bytes) {}
+  // Begins a receive for each free room.
+  void post();
   // The next frame, until release(); nothing when there is none.
   std::optional<std::string_view> receive();
   void release() { ++done_; }

@@ -101,6 +101,7 @@ void Connector::step(uint32_t peer) {
   const bool device = domain.has_device() || attempt.card->has_device;
   attempt.link =
       std::make_unique<Link>(endpoint_, peer, std::move(attempt.comms), device ? 0 : domain.settings.eager_bytes);
+  attempt.link->post_receives();
   exchange_.send(peer, kPairFormat.encode(kReady, Ready{0}));
   finish(peer);
 }

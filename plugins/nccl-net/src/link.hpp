@@ -65,6 +65,8 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   // transport/1's flush.
   bool flush(tutti_region* region, const void* data, uint64_t bytes);
 
+  // To be called before the peer can have its link: a peer that does nothing but close has a receive to send to.
+  void post_receives() { frames_in_.post(); }
   // Sends what can be sent; receives.
   void send();
   void advance();

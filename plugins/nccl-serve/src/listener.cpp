@@ -12,7 +12,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMostGuests = 16;  // connections at a time that have not shown the token
-constexpr auto kPatience = std::chrono::seconds(10);  // with such a one
 
 }  // namespace
 
@@ -90,7 +89,7 @@ bool Listener::greet(Guest& guest) {
   guest.mailbox.advance();
   const auto letter = guest.mailbox.take();
   if (!letter) {
-    if (!guest.mailbox.is_over() && Clock::now() - guest.since < kPatience) return true;
+    if (!guest.mailbox.is_over() && Clock::now() - guest.since < served_.settings().connect_timeout) return true;
     say(kLogInfo, "tutti: accept: the connection from " + guest.says + " has ended without a token");
     return false;
   }

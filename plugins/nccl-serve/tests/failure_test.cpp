@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <optional>
+
 #include "connected.hpp"
 
 extern char** environ;
@@ -26,9 +28,18 @@ Plugin tcp(int version = 12) { return {SERVE, version, "tcp"}; }
 
 // A setting for the life of this object.
 struct With {
-  With(const char* key, const char* value) : name(key) { setenv(key, value, 1); }
-  ~With() { unsetenv(name); }
+  With(const char* key, const char* value) : name(key) {
+    if (const char* set = std::getenv(key)) before = set;
+    setenv(key, value, 1);
+  }
+  ~With() {
+    if (before)
+      setenv(name, before->c_str(), 1);
+    else
+      unsetenv(name);
+  }
   const char* const name;
+  std::optional<std::string> before;
 };
 
 TEST(NcclServeSettings, ATransportThatIsNotThereIsNamedWithThoseThatAre) {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve.hpp"
+
+#include <atomic>
+
+#include "settings.hpp"
+
+namespace tutti::mpi {
+namespace {
+
+std::atomic<bool> running;
+
+}  // namespace
+
+void set_running(bool is) { running.store(is); }
+
+bool is_running() {
+  if (running.load(std::memory_order_relaxed)) return true;
+  require_matching_library();
+  int initialized = 0, finalized = 0;
+  pmpi::Initialized(&initialized);
+  pmpi::Finalized(&finalized);
+  if (initialized && !finalized) set_running(true);
+  return initialized && !finalized;
+}
+
+Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& code) {
+  verdict = Verdict::invalid;
+  if (!is_running()) return nullptr;
+  static const MPI_Comm none = MPI_COMM_NULL;
+  if (comm == none) return nullptr;
+  Communicator& communicator = communicator_of(comm);
+  verdict = Verdict::intercommunicator;
+  if (communicator.is_inter()) return nullptr;
+  if (!communicator.tutti() && function >= Function::i_barrier) {
+    verdict = Verdict::not_met;
+    return nullptr;
+  }
+  verdict = Verdict::served;
+  if (communicator.tutti()) return &communicator;
+  std::string error;
+  if (communicator.open(error) == TUTTI_OK) return &communicator;
+  code = raise(comm, function, error.c_str());
+  return nullptr;
+}
+
+void fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm) {
+  count(function, verdict);
+  if (settings().require) refuse_fall_through(function, verdict, subject, comm);
+}
+
+}  // namespace tutti::mpi

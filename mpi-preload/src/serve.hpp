@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The way of a call of MPI: over Tutti, or to the function of MPI's library that it would have reached without this one.
+#pragma once
+
+#include <memory>
+
+#include "call.hpp"
+#include "collectives.hpp"
+#include "pending.hpp"
+
+namespace tutti::mpi {
+
+// Is MPI initialized, and not finalized? Ends the process if its library is not the one that this file was built for.
+bool is_running();
+void set_running(bool running);
+
+// The communicator of a call, ready to serve it; otherwise `verdict` tells why not. Verdict::served and no communicator:
+// making Tutti's communicator failed, and the error, `code`, has been raised.
+Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& code);
+// A call that MPI's library carries out.
+void fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm);
+
+// `begin(call)` begins the call over Tutti and returns a verdict; `pmpi()` calls MPI's library.
+template <typename Begin, typename Pmpi>
+int serve(Function function, MPI_Comm comm, Begin begin, Pmpi pmpi) {
+  Verdict verdict = Verdict::served;
+  int code = MPI_SUCCESS;
+  std::string subject;
+  if (Communicator* communicator = prepare(function, comm, verdict, code)) {
+    const std::lock_guard lock(communicator->mutex());
+    Call call(*communicator, function);
+    verdict = begin(call);
+    if (verdict == Verdict::served) {
+      count(function, verdict);
+      call.wait();
+      return call.finish();
+    }
+    subject = call.subject();
+  } else if (verdict == Verdict::served) {
+    return code;
+  }
+  fall_through(function, verdict, subject, comm);
+  return pmpi();
+}
+
+// The same for a non-blocking call.
+template <typename Begin, typename Pmpi>
+int serve_later(Function function, MPI_Comm comm, MPI_Request* request, Begin begin, Pmpi pmpi) {
+  Verdict verdict = Verdict::served;
+  int code = MPI_SUCCESS;
+  std::string subject;
+  if (Communicator* communicator = prepare(function, comm, verdict, code)) {
+    const std::lock_guard lock(communicator->mutex());
+    auto call = std::make_unique<Call>(*communicator, function);
+    verdict = begin(*call);
+    if (verdict == Verdict::served) {
+      count(function, verdict);
+      return make_request(std::move(call), request);
+    }
+    subject = call->subject();
+  } else if (verdict == Verdict::served) {
+    return code;
+  }
+  fall_through(function, verdict, subject, comm);
+  return pmpi();
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tally.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+
+#include "pmpi.hpp"
+#include "settings.hpp"
+
+namespace tutti::mpi {
+namespace {
+
+constexpr size_t functions = static_cast<size_t>(Function::all), verdicts = static_cast<size_t>(Verdict::all);
+
+constexpr const char* function_names[] = {
+    "MPI_Barrier", "MPI_Bcast", "MPI_Reduce", "MPI_Allreduce", "MPI_Gather", "MPI_Gatherv", "MPI_Allgather",
+    "MPI_Allgatherv", "MPI_Scatter", "MPI_Scatterv", "MPI_Alltoall", "MPI_Alltoallv", "MPI_Alltoallw",
+    "MPI_Reduce_scatter", "MPI_Reduce_scatter_block", "MPI_Scan", "MPI_Exscan", "MPI_Ibarrier", "MPI_Ibcast",
+    "MPI_Ireduce", "MPI_Iallreduce", "MPI_Igather", "MPI_Igatherv", "MPI_Iallgather", "MPI_Iallgatherv", "MPI_Iscatter",
+    "MPI_Iscatterv", "MPI_Ialltoall", "MPI_Ialltoallv", "MPI_Ialltoallw", "MPI_Ireduce_scatter",
+    "MPI_Ireduce_scatter_block", "MPI_Iscan", "MPI_Iexscan"};
+static_assert(std::size(function_names) == functions);
+
+constexpr const char* reasons[] = {
+    "served", "arguments that MPI refuses", "an intercommunicator",
+    "a non-blocking call is the first collective of its communicator", "MPI does not define the operator for the type"};
+static_assert(std::size(reasons) == verdicts);
+
+std::atomic<uint64_t> counts[functions][verdicts];
+
+// 1204 -> "1,204".
+std::string grouped(uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+
+void print(uint64_t (&sums)[functions][verdicts], int ranks) {
+  std::string text;
+  for (size_t f = 0; f < functions; ++f) {
+    uint64_t calls = 0;
+    for (const uint64_t one : sums[f]) calls += one;
+    if (!calls) continue;
+    text += "tutti-mpi: " + grouped(sums[f][0]) + " of " + grouped(calls) + " " + function_names[f] + " served";
+    const char* between = "; not: ";
+    for (size_t v = 1; v < verdicts; ++v) {
+      if (!sums[f][v]) continue;
+      text += between + grouped(sums[f][v]) + " (" + reasons[v] + ")";
+      between = ", ";
+    }
+    text += "\n";
+  }
+  if (text.empty()) text = "tutti-mpi: the program called no collective that Tutti can serve\n";
+  std::fprintf(stderr, "tutti-mpi: calls of all %d ranks:\n%s", ranks, text.c_str());
+}
+
+}  // namespace
+
+const char* name_of(Function function) { return function_names[static_cast<size_t>(function)]; }
+
+void count(Function function, Verdict verdict) {
+  counts[static_cast<size_t>(function)][static_cast<size_t>(verdict)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void refuse_fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm) {
+  if (!settings().require || verdict == Verdict::invalid) return;
+  int rank = 0;
+  char name[MPI_MAX_OBJECT_NAME] = "";
+  int length = 0;
+  pmpi::Comm_rank(comm, &rank);
+  pmpi::Comm_get_name(comm, name, &length);
+  std::fprintf(stderr,
+               "tutti-mpi: rank %d of %s: %s%s is not served by Tutti: %s. TUTTI_MPI_REQUIRE=1 makes this an error; "
+               "without it the MPI library carries out the call\n",
+               rank, length ? name : "a communicator", name_of(function), subject.c_str(),
+               reasons[static_cast<size_t>(verdict)]);
+  std::fflush(stderr);
+  pmpi::Abort(MPI_COMM_WORLD, 1);
+}
+
+void report() {
+  if (!settings().report) return;
+  uint64_t mine[functions][verdicts], sums[functions][verdicts] = {};
+  for (size_t f = 0; f < functions; ++f)
+    for (size_t v = 0; v < verdicts; ++v) mine[f][v] = counts[f][v].load();
+  int rank = 0, ranks = 0;
+  pmpi::Comm_rank(MPI_COMM_WORLD, &rank);
+  pmpi::Comm_size(MPI_COMM_WORLD, &ranks);
+  pmpi::Reduce(mine, sums, static_cast<int>(functions * verdicts), MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (rank == 0) print(sums, ranks);
+}
+
+}  // namespace tutti::mpi

@@ -17,7 +17,8 @@
 namespace tutti::core {
 namespace {
 
-constexpr std::string_view of_programs[] = {"TUTTI_PERF_", "TUTTI_CONFORM_", "TUTTI_TEST_", "TUTTI_NCCL_SERVES"};
+constexpr std::string_view of_programs[] = {
+    "TUTTI_PERF_", "TUTTI_CONFORM_", "TUTTI_MPI_", "TUTTI_NCCL_SERVES", "TUTTI_TEST_"};
 constexpr size_t far = 4;         // names that differ more are not meant
 constexpr size_t most_named = 8;  // further ones are counted
 constexpr std::string_view readme_lists = "core/README.md lists what there is";

@@ -5,15 +5,11 @@
 #include <cstring>
 
 namespace tutti::mpi {
-namespace {
-
 void advance_mpi() {
   static const MPI_Comm self = MPI_COMM_SELF;
   int found = 0;
   pmpi::Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self, &found, MPI_STATUS_IGNORE);
 }
-
-}  // namespace
 
 Call::~Call() {
   if (request_) tutti_request_free(request_);
@@ -124,10 +120,14 @@ tutti_status Call::test() {
   return status_;
 }
 
+void Call::wait_for(uint64_t timeout_ns) {
+  if (status_ == TUTTI_AGAIN) status_ = tutti_request_wait_for(request_, timeout_ns);
+}
+
 void Call::wait() {
   constexpr uint64_t first_ns = 100'000, later_ns = 1'000'000;
   for (uint64_t slice_ns = first_ns; status_ == TUTTI_AGAIN; slice_ns = later_ns) {
-    status_ = tutti_request_wait_for(request_, slice_ns);
+    wait_for(slice_ns);
     if (status_ == TUTTI_AGAIN) advance_mpi();
   }
 }

@@ -42,6 +42,9 @@ struct LocalReduction {
   void* out;
 };
 
+// Lets messages under way make progress, without waiting.
+void advance_mpi();
+
 class Call {
  public:
   Call(Communicator& communicator, Function function) : communicator_(communicator), function_(function) {}
@@ -81,6 +84,7 @@ class Call {
   Verdict has_started(tutti_status status);
   // TUTTI_AGAIN: not yet.
   tutti_status test();
+  void wait_for(uint64_t timeout_ns);
   // Until it has ended. MPI is advanced meanwhile: other ranks may wait for this rank's messages.
   void wait();
   // After its end: MPI_SUCCESS, or the code of an error that has been raised.

@@ -65,6 +65,11 @@ int keyval() {
   return made;
 }
 
+int32_t keep_mpi_going(void*) {
+  advance_mpi();
+  return 0;
+}
+
 // MPI: invec is the left operand, inoutvec the right one and the result. Tutti: inout is the left one and the result.
 tutti_status apply(void* inout, const void* in, uint64_t count, uint32_t, void* context) {
   auto& op = *static_cast<Operator*>(context);
@@ -104,8 +109,11 @@ Communicator::Communicator(MPI_Comm mpi) : mpi_(mpi) {
 
 Communicator::~Communicator() {
   if (!tutti_) return;
-  complete_pending(*this);
+  complete_pending(this);
+  // It waits for ranks that may wait for messages of this one.
+  tutti_set_interrupt(keep_mpi_going, nullptr);
   tutti_comm_destroy(tutti_);
+  tutti_set_interrupt(nullptr, nullptr);
 }
 
 tutti_status Communicator::open(std::string& error) {

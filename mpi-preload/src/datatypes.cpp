@@ -70,23 +70,35 @@ const std::unordered_map<uintptr_t, Row>& table() {
 
 uint32_t integer_dtype(uint64_t size, bool is_signed) {
   switch (size) {
-    case 1: return is_signed ? TUTTI_INT8 : TUTTI_UINT8;
-    case 2: return is_signed ? TUTTI_INT16 : TUTTI_UINT16;
-    case 4: return is_signed ? TUTTI_INT32 : TUTTI_UINT32;
-    case 8: return is_signed ? TUTTI_INT64 : TUTTI_UINT64;
-    default: return 0;
+    case 1:
+      return is_signed ? TUTTI_INT8 : TUTTI_UINT8;
+    case 2:
+      return is_signed ? TUTTI_INT16 : TUTTI_UINT16;
+    case 4:
+      return is_signed ? TUTTI_INT32 : TUTTI_UINT32;
+    case 8:
+      return is_signed ? TUTTI_INT64 : TUTTI_UINT64;
+    default:
+      return 0;
   }
 }
 
 uint32_t dtype_of(const Row& row, uint64_t size) {
   switch (row.kind) {
-    case Kind::integer: return integer_dtype(size, row.is_signed);
-    case Kind::byte: return TUTTI_UINT8;
-    case Kind::logical: return size == 1 ? TUTTI_BOOL : 0;
-    case Kind::floating: return size == 4 ? TUTTI_FLOAT32 : size == 8 && alignof(double) == 8 ? TUTTI_FLOAT64 : 0;
-    case Kind::complex: return size == 8 ? TUTTI_COMPLEX64 : size == 16 ? TUTTI_COMPLEX128 : 0;
-    case Kind::pair: return row.type == MPI_FLOAT_INT ? TUTTI_FLOAT32_INT32 : 0;
-    case Kind::none: break;
+    case Kind::integer:
+      return integer_dtype(size, row.is_signed);
+    case Kind::byte:
+      return TUTTI_UINT8;
+    case Kind::logical:
+      return size == 1 ? TUTTI_BOOL : 0;
+    case Kind::floating:
+      return size == 4 ? TUTTI_FLOAT32 : size == 8 && alignof(double) == 8 ? TUTTI_FLOAT64 : 0;
+    case Kind::complex:
+      return size == 8 ? TUTTI_COMPLEX64 : size == 16 ? TUTTI_COMPLEX128 : 0;
+    case Kind::pair:
+      return row.type == MPI_FLOAT_INT ? TUTTI_FLOAT32_INT32 : 0;
+    case Kind::none:
+      break;
   }
   return 0;
 }

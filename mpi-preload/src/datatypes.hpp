@@ -18,12 +18,12 @@ enum class Kind { none, integer, byte, logical, floating, complex, pair };
 
 struct Layout {
   MPI_Datatype type;
-  uint64_t size = 0;    // bytes of data of an element
-  int64_t extent = 0;   // from one element to the next
-  bool basic = false;   // one of MPI's own types
-  bool dense = false;   // elements are `size` bytes without gaps, from the buffer's address on
+  uint64_t size = 0;   // bytes of data of an element
+  int64_t extent = 0;  // from one element to the next
+  bool basic = false;  // one of MPI's own types
+  bool dense = false;  // elements are `size` bytes without gaps, from the buffer's address on
   Kind kind = Kind::none;
-  uint32_t dtype = 0;   // Tutti's type for MPI's operators; 0: none
+  uint32_t dtype = 0;  // Tutti's type for MPI's operators; 0: none
 };
 
 // The handle is not MPI_DATATYPE_NULL.
@@ -31,7 +31,8 @@ Layout layout_of(MPI_Datatype type);
 // "MPI_INT", or "a derived datatype".
 std::string name_of(MPI_Datatype type);
 
-// Packs `count` elements at `from` into `to`, which has count * size bytes, or the reverse. MPI_SUCCESS, or MPI's error.
+// Packs `count` elements at `from` into `to`, which has count * size bytes, or the reverse. MPI_SUCCESS, or MPI's
+// error.
 int pack(const Layout& layout, const void* from, uint64_t count, std::byte* to);
 int unpack(const Layout& layout, const std::byte* from, uint64_t count, void* to);
 

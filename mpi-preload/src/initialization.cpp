@@ -9,8 +9,9 @@ using namespace tutti::mpi;
 namespace {
 
 int begin(int code) {
-  if (code == MPI_SUCCESS) set_running(true);
-  return code;
+  if (code != MPI_SUCCESS) return code;
+  set_running(true);
+  return meet(MPI_COMM_WORLD);
 }
 
 }  // namespace
@@ -29,6 +30,7 @@ int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
 
 int MPI_Finalize() {
   if (is_running()) {
+    complete_pending(nullptr);
     report();
     destroy_communicators();
     set_running(false);

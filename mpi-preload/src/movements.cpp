@@ -40,8 +40,8 @@ Verdict bcast(Call& call, const Data& data, int root) {
   const Layout layout = layout_of(data.type);
   const auto count = static_cast<uint64_t>(data.count);
   const bool is_root = call.rank() == static_cast<size_t>(root);
-  void* buffer = is_root ? call.input(data.address, count, layout)
-                         : call.output(const_cast<void*>(data.address), count, layout);
+  void* buffer =
+      is_root ? call.input(data.address, count, layout) : call.output(const_cast<void*>(data.address), count, layout);
   return call.has_started(tutti_broadcast(call.comm(), buffer, buffer, bytes_of(data, layout), TUTTI_UINT8,
                                           static_cast<uint32_t>(root), nullptr, call.request()));
 }
@@ -92,12 +92,11 @@ Verdict scatter(Call& call, const Data& in, const Data& out, int root) {
   const Layout layout = layout_of(mine.type);
   const uint64_t bytes = bytes_of(mine, layout);
   std::byte* from = nullptr;
-  if (is_root)
-    from = call.input(in.address, static_cast<uint64_t>(in.count) * call.ranks(), layout_of(in.type));
+  if (is_root) from = call.input(in.address, static_cast<uint64_t>(in.count) * call.ranks(), layout_of(in.type));
   void* to = in_place ? from + call.rank() * bytes
                       : call.output(const_cast<void*>(out.address), static_cast<uint64_t>(out.count), layout);
-  return call.has_started(tutti_scatter(call.comm(), from, to, bytes, TUTTI_UINT8, static_cast<uint32_t>(root), nullptr,
-                                        call.request()));
+  return call.has_started(
+      tutti_scatter(call.comm(), from, to, bytes, TUTTI_UINT8, static_cast<uint32_t>(root), nullptr, call.request()));
 }
 
 Verdict all_to_all(Call& call, const Data& in, const Data& out) {

@@ -26,6 +26,8 @@ inline constexpr const char* built_for = "MPICH 4 and 5 and Intel MPI";
 void* mpi_symbol(const char* name);
 // The same; nullptr if there is none.
 void* find_mpi_symbol(const char* name);
+// A variable, which may lie in the program: the linker copies variables of libraries that a program names.
+void* mpi_variable(const char* name);
 // Ends the process with a message if the program's MPI library has another ABI than this file was built for.
 void require_matching_library();
 
@@ -55,5 +57,5 @@ class Entry<Result(Arguments...)> {
 #if defined(OPEN_MPI)
 // Open MPI's handles are addresses of the library's variables: they are looked up as functions are.
 #undef OMPI_PREDEFINED_GLOBAL
-#define OMPI_PREDEFINED_GLOBAL(type, global) (static_cast<type>(::tutti::mpi::mpi_symbol(#global)))
+#define OMPI_PREDEFINED_GLOBAL(type, global) (static_cast<type>(::tutti::mpi::mpi_variable(#global)))
 #endif

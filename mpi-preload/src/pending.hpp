@@ -16,7 +16,11 @@ int make_request(std::unique_ptr<Call> call, MPI_Request* request);
 bool any_pending();
 // Looks at all pending calls once, without waiting.
 void advance_pending();
-// Until no call of the communicator is pending.
-void complete_pending(Communicator& communicator);
+// Between two looks of a wait, the `fruitless`-th in a row without result: may sleep a moment.
+void rest_for_pending(uint32_t fruitless);
+// Until no call of the communicator is pending; nullptr: of any.
+void complete_pending(const Communicator* communicator);
+// An operator that the program frees while calls are pending: true if it is freed when none is any more.
+bool keep_until_idle(MPI_Op op);
 
 }  // namespace tutti::mpi

@@ -23,14 +23,13 @@ struct KnownOperator {
 };
 const std::unordered_map<uintptr_t, KnownOperator>& operators() {
   static const std::unordered_map<uintptr_t, KnownOperator> made = [] {
-    const KnownOperator rows[] = {
-        {MPI_SUM, TUTTI_SUM, "MPI_SUM"},          {MPI_PROD, TUTTI_PROD, "MPI_PROD"},
-        {MPI_MIN, TUTTI_MIN, "MPI_MIN"},          {MPI_MAX, TUTTI_MAX, "MPI_MAX"},
-        {MPI_BAND, TUTTI_BAND, "MPI_BAND"},       {MPI_BOR, TUTTI_BOR, "MPI_BOR"},
-        {MPI_BXOR, TUTTI_BXOR, "MPI_BXOR"},       {MPI_LAND, TUTTI_LAND, "MPI_LAND"},
-        {MPI_LOR, TUTTI_LOR, "MPI_LOR"},          {MPI_LXOR, TUTTI_LXOR, "MPI_LXOR"},
-        {MPI_MINLOC, TUTTI_MINLOC, "MPI_MINLOC"}, {MPI_MAXLOC, TUTTI_MAXLOC, "MPI_MAXLOC"},
-        {MPI_REPLACE, 0, "MPI_REPLACE"},          {MPI_NO_OP, 0, "MPI_NO_OP"}};
+    const KnownOperator rows[] = {{MPI_SUM, TUTTI_SUM, "MPI_SUM"},          {MPI_PROD, TUTTI_PROD, "MPI_PROD"},
+                                  {MPI_MIN, TUTTI_MIN, "MPI_MIN"},          {MPI_MAX, TUTTI_MAX, "MPI_MAX"},
+                                  {MPI_BAND, TUTTI_BAND, "MPI_BAND"},       {MPI_BOR, TUTTI_BOR, "MPI_BOR"},
+                                  {MPI_BXOR, TUTTI_BXOR, "MPI_BXOR"},       {MPI_LAND, TUTTI_LAND, "MPI_LAND"},
+                                  {MPI_LOR, TUTTI_LOR, "MPI_LOR"},          {MPI_LXOR, TUTTI_LXOR, "MPI_LXOR"},
+                                  {MPI_MINLOC, TUTTI_MINLOC, "MPI_MINLOC"}, {MPI_MAXLOC, TUTTI_MAXLOC, "MPI_MAXLOC"},
+                                  {MPI_REPLACE, 0, "MPI_REPLACE"},          {MPI_NO_OP, 0, "MPI_NO_OP"}};
     std::unordered_map<uintptr_t, KnownOperator> by_handle;
     for (const KnownOperator& row : rows) by_handle.emplace(key_of(row.mpi), row);
     return by_handle;
@@ -44,13 +43,20 @@ bool is_defined(uint32_t op, Kind kind) {
   const bool is_bitwise = op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR;
   const bool is_logical = op == TUTTI_LAND || op == TUTTI_LOR || op == TUTTI_LXOR;
   switch (kind) {
-    case Kind::integer: return is_arithmetic || is_order || is_bitwise || is_logical;
-    case Kind::byte: return is_bitwise;
-    case Kind::logical: return is_logical;
-    case Kind::floating: return is_arithmetic || is_order;
-    case Kind::complex: return is_arithmetic;
-    case Kind::pair: return op == TUTTI_MINLOC || op == TUTTI_MAXLOC;
-    case Kind::none: break;
+    case Kind::integer:
+      return is_arithmetic || is_order || is_bitwise || is_logical;
+    case Kind::byte:
+      return is_bitwise;
+    case Kind::logical:
+      return is_logical;
+    case Kind::floating:
+      return is_arithmetic || is_order;
+    case Kind::complex:
+      return is_arithmetic;
+    case Kind::pair:
+      return op == TUTTI_MINLOC || op == TUTTI_MAXLOC;
+    case Kind::none:
+      break;
   }
   return false;
 }
@@ -58,12 +64,18 @@ bool is_defined(uint32_t op, Kind kind) {
 // A type of Tutti of that size, for elements that only the program's operator looks into.
 uint32_t carrier(uint64_t size) {
   switch (size) {
-    case 1: return TUTTI_UINT8;
-    case 2: return TUTTI_UINT16;
-    case 4: return TUTTI_UINT32;
-    case 8: return TUTTI_UINT64;
-    case 16: return TUTTI_COMPLEX128;
-    default: return 0;
+    case 1:
+      return TUTTI_UINT8;
+    case 2:
+      return TUTTI_UINT16;
+    case 4:
+      return TUTTI_UINT32;
+    case 8:
+      return TUTTI_UINT64;
+    case 16:
+      return TUTTI_COMPLEX128;
+    default:
+      return 0;
   }
 }
 
@@ -120,8 +132,7 @@ Verdict gather_and_reduce(Call& call, const Reduction& way, const void* in, cons
   const void* mine = input(call, way, in, count);
   std::byte* parts = call.memory(bytes * call.ranks());
   if (n) call.reduces_locally({parts, n, count, way.layout, op, const_cast<void*>(out.address)});
-  return call.has_started(
-      tutti_all_gather(call.comm(), mine, parts, bytes, TUTTI_UINT8, nullptr, call.request()));
+  return call.has_started(tutti_all_gather(call.comm(), mine, parts, bytes, TUTTI_UINT8, nullptr, call.request()));
 }
 
 using Prefix = decltype(tutti_scan);
@@ -201,8 +212,7 @@ Verdict reduce(Call& call, const void* in, const Data& out, MPI_Op op, int root)
                                          count, way.dtype, way.op, to, nullptr, call.request()));
   std::byte* parts = is_root ? call.memory(bytes * call.ranks()) : nullptr;
   if (is_root) call.reduces_locally({parts, call.ranks(), count, way.layout, op, const_cast<void*>(out.address)});
-  return call.has_started(
-      tutti_gather(call.comm(), mine, parts, bytes, TUTTI_UINT8, to, nullptr, call.request()));
+  return call.has_started(tutti_gather(call.comm(), mine, parts, bytes, TUTTI_UINT8, to, nullptr, call.request()));
 }
 
 Verdict reduce_scatter(Call& call, const void* in, void* out, Numbers counts, MPI_Datatype type, MPI_Op op) {

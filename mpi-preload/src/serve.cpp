@@ -44,6 +44,13 @@ Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& c
   return nullptr;
 }
 
+int meet(MPI_Comm comm) {
+  Communicator& communicator = communicator_of(comm);
+  std::string error;
+  if (communicator.is_inter() || communicator.open(error) == TUTTI_OK) return MPI_SUCCESS;
+  return raise(comm, Function::all, error.c_str());
+}
+
 void fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm) {
   count(function, verdict);
   if (settings().require) refuse_fall_through(function, verdict, subject, comm);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way of a call of MPI: over Tutti, or to the function of MPI's library that it would have reached without this one.
+// The way of a call of MPI: over Tutti, or to the function of MPI's library that it would have reached without this
+// one.
 #pragma once
 
 #include <memory>
@@ -15,9 +16,11 @@ namespace tutti::mpi {
 bool is_running();
 void set_running(bool running);
 
-// The communicator of a call, ready to serve it; otherwise `verdict` tells why not. Verdict::served and no communicator:
-// making Tutti's communicator failed, and the error, `code`, has been raised.
+// The communicator of a call, ready to serve it; otherwise `verdict` tells why not. Verdict::served and no
+// communicator: making Tutti's communicator failed, and the error, `code`, has been raised.
 Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& code);
+// Collective: makes Tutti's communicator of a new MPI communicator. MPI_SUCCESS, or the code of a raised error.
+int meet(MPI_Comm comm);
 // A call that MPI's library carries out.
 void fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm);
 

@@ -9,7 +9,7 @@
 namespace tutti::mpi {
 namespace {
 
-constexpr std::string_view prefix = "TUTTI_MPI_";
+constexpr std::string_view our_prefix = "TUTTI_MPI_";
 
 [[noreturn]] void stop(const char* entry, const char* expected) {
   std::fprintf(stderr, "tutti-mpi: the setting \"%.100s\": expected %s\n", entry, expected);
@@ -24,8 +24,8 @@ Settings read() {
   } known[] = {{"REQUIRE", settings.require}, {"REPORT", settings.report}};
   for (char** entry = environ; entry && *entry; ++entry) {
     std::string_view text = *entry;
-    if (!text.starts_with(prefix)) continue;
-    text.remove_prefix(prefix.size());
+    if (!text.starts_with(our_prefix)) continue;
+    text.remove_prefix(our_prefix.size());
     const size_t equals = text.find('=');
     const std::string_view name = text.substr(0, equals), value = text.substr(equals + 1);
     bool found = false;

@@ -13,18 +13,45 @@ namespace {
 
 constexpr size_t functions = static_cast<size_t>(Function::all), verdicts = static_cast<size_t>(Verdict::all);
 
-constexpr const char* function_names[] = {
-    "MPI_Barrier", "MPI_Bcast", "MPI_Reduce", "MPI_Allreduce", "MPI_Gather", "MPI_Gatherv", "MPI_Allgather",
-    "MPI_Allgatherv", "MPI_Scatter", "MPI_Scatterv", "MPI_Alltoall", "MPI_Alltoallv", "MPI_Alltoallw",
-    "MPI_Reduce_scatter", "MPI_Reduce_scatter_block", "MPI_Scan", "MPI_Exscan", "MPI_Ibarrier", "MPI_Ibcast",
-    "MPI_Ireduce", "MPI_Iallreduce", "MPI_Igather", "MPI_Igatherv", "MPI_Iallgather", "MPI_Iallgatherv", "MPI_Iscatter",
-    "MPI_Iscatterv", "MPI_Ialltoall", "MPI_Ialltoallv", "MPI_Ialltoallw", "MPI_Ireduce_scatter",
-    "MPI_Ireduce_scatter_block", "MPI_Iscan", "MPI_Iexscan"};
+constexpr const char* function_names[] = {"MPI_Barrier",
+                                          "MPI_Bcast",
+                                          "MPI_Reduce",
+                                          "MPI_Allreduce",
+                                          "MPI_Gather",
+                                          "MPI_Gatherv",
+                                          "MPI_Allgather",
+                                          "MPI_Allgatherv",
+                                          "MPI_Scatter",
+                                          "MPI_Scatterv",
+                                          "MPI_Alltoall",
+                                          "MPI_Alltoallv",
+                                          "MPI_Alltoallw",
+                                          "MPI_Reduce_scatter",
+                                          "MPI_Reduce_scatter_block",
+                                          "MPI_Scan",
+                                          "MPI_Exscan",
+                                          "MPI_Ibarrier",
+                                          "MPI_Ibcast",
+                                          "MPI_Ireduce",
+                                          "MPI_Iallreduce",
+                                          "MPI_Igather",
+                                          "MPI_Igatherv",
+                                          "MPI_Iallgather",
+                                          "MPI_Iallgatherv",
+                                          "MPI_Iscatter",
+                                          "MPI_Iscatterv",
+                                          "MPI_Ialltoall",
+                                          "MPI_Ialltoallv",
+                                          "MPI_Ialltoallw",
+                                          "MPI_Ireduce_scatter",
+                                          "MPI_Ireduce_scatter_block",
+                                          "MPI_Iscan",
+                                          "MPI_Iexscan"};
 static_assert(std::size(function_names) == functions);
 
-constexpr const char* reasons[] = {
-    "served", "arguments that MPI refuses", "an intercommunicator",
-    "a non-blocking call is the first collective of its communicator", "MPI does not define the operator for the type"};
+constexpr const char* reasons[] = {"served", "arguments that MPI refuses", "an intercommunicator",
+                                   "a non-blocking call is the first collective of its communicator",
+                                   "MPI does not define the operator for the type"};
 static_assert(std::size(reasons) == verdicts);
 
 std::atomic<uint64_t> counts[functions][verdicts];
@@ -57,7 +84,9 @@ void print(uint64_t (&sums)[functions][verdicts], int ranks) {
 
 }  // namespace
 
-const char* name_of(Function function) { return function_names[static_cast<size_t>(function)]; }
+const char* name_of(Function function) {
+  return function == Function::all ? "a new communicator" : function_names[static_cast<size_t>(function)];
+}
 
 void count(Function function, Verdict verdict) {
   counts[static_cast<size_t>(function)][static_cast<size_t>(verdict)].fetch_add(1, std::memory_order_relaxed);

@@ -11,27 +11,59 @@ namespace tutti::mpi {
 
 // The functions that are looked at. Their forms with large counts (MPI_Bcast_c) are counted with them.
 enum class Function {
-  barrier, bcast, reduce, all_reduce, gather, gather_v, all_gather, all_gather_v, scatter, scatter_v, all_to_all,
-  all_to_all_v, all_to_all_w, reduce_scatter, reduce_scatter_block, scan, exscan,
-  i_barrier, i_bcast, i_reduce, i_all_reduce, i_gather, i_gather_v, i_all_gather, i_all_gather_v, i_scatter,
-  i_scatter_v, i_all_to_all, i_all_to_all_v, i_all_to_all_w, i_reduce_scatter, i_reduce_scatter_block, i_scan, i_exscan,
+  barrier,
+  bcast,
+  reduce,
+  all_reduce,
+  gather,
+  gather_v,
+  all_gather,
+  all_gather_v,
+  scatter,
+  scatter_v,
+  all_to_all,
+  all_to_all_v,
+  all_to_all_w,
+  reduce_scatter,
+  reduce_scatter_block,
+  scan,
+  exscan,
+  i_barrier,
+  i_bcast,
+  i_reduce,
+  i_all_reduce,
+  i_gather,
+  i_gather_v,
+  i_all_gather,
+  i_all_gather_v,
+  i_scatter,
+  i_scatter_v,
+  i_all_to_all,
+  i_all_to_all_v,
+  i_all_to_all_w,
+  i_reduce_scatter,
+  i_reduce_scatter_block,
+  i_scan,
+  i_exscan,
   all
 };
+// "MPI_Bcast"; of Function::all, for errors, "a new communicator".
 const char* name_of(Function function);
 
-// What becomes of a call. Every rank of the communicator comes to the same verdict: it depends on what MPI requires to be
-// equal on all of them. Only a call that MPI itself refuses may be `invalid` on one rank.
+// What becomes of a call. Every rank of the communicator comes to the same verdict: it depends on what MPI requires to
+// be equal on all of them. Only a call that MPI itself refuses may be `invalid` on one rank.
 enum class Verdict {
   served,
-  invalid,           // MPI's own error is returned
+  invalid,  // MPI's own error is returned
   intercommunicator,
-  not_met,           // a non-blocking call is the communicator's first collective
-  undefined_pair,    // MPI does not define the operator for the type: the library decides
+  not_met,         // a non-blocking call is the communicator's first collective
+  undefined_pair,  // MPI does not define the operator for the type: the library decides
   all
 };
 
 void count(Function function, Verdict verdict);
-// A call that falls through, under TUTTI_MPI_REQUIRE=1: ends the job. `subject`: ", type MPI_INT, operator MPI_SUM" or "".
+// A call that falls through, under TUTTI_MPI_REQUIRE=1: ends the job. `subject`: ", type MPI_INT, operator MPI_SUM" or
+// "".
 void refuse_fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm);
 // Collective over MPI_COMM_WORLD: rank 0 prints the counts of all ranks.
 void report();

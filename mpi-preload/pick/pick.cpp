@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pick.hpp"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "../src/loaded_mpi.hpp"
+
+namespace tutti::mpi {
+namespace {
+
+std::string own_folder() {
+  Dl_info own{};
+  dladdr(reinterpret_cast<void*>(&pick), &own);
+  const std::string file = own.dli_fname ? own.dli_fname : "";
+  return file.substr(0, file.find_last_of('/') + 1);
+}
+
+void* load() {
+  const char* name = loaded_mpi().is_open_mpi() ? "libtutti-mpi-openmpi.so" : "libtutti-mpi-mpich.so";
+  void* handle = dlopen((own_folder() + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle)
+    stop("the program uses " + loaded_mpi().file + ", for which " + name +
+         " is needed, which cannot be loaded: " + dlerror());
+  return handle;
+}
+
+}  // namespace
+
+PassedOn pick(const char* name) {
+  static void* const picked = load();
+  void* function = dlsym(picked, name);
+  // Forms that the other MPI library has alone.
+  if (!function) function = dlsym(loaded_mpi().handle, name);
+  if (!function) stop(loaded_mpi().file + " has no " + name);
+  return reinterpret_cast<PassedOn>(function);
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loaded_mpi.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <vector>
+
+namespace tutti::mpi {
+namespace {
+
+std::vector<std::string> loaded_files() {
+  std::vector<std::string> files;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* list) {
+        if (info->dlpi_name && *info->dlpi_name)
+          static_cast<std::vector<std::string>*>(list)->emplace_back(info->dlpi_name);
+        return 0;
+      },
+      &files);
+  return files;
+}
+
+// The object that defines PMPI_Init itself: others only need it.
+LoadedMpi find_mpi() {
+  for (const std::string& file : loaded_files()) {
+    void* handle = dlopen(file.c_str(), RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
+    if (!handle) continue;
+    Dl_info where{};
+    if (void* init = dlsym(handle, "PMPI_Init"); init && dladdr(init, &where) && where.dli_fname == file)
+      return {handle, file};
+    dlclose(handle);
+  }
+  return {};
+}
+
+}  // namespace
+
+bool LoadedMpi::is_open_mpi() const { return dlsym(handle, "ompi_mpi_comm_world") != nullptr; }
+
+void stop(const std::string& text) {
+  std::fprintf(stderr, "tutti-mpi: %s\n", text.c_str());
+  std::fflush(nullptr);
+  _exit(1);
+}
+
+const LoadedMpi& loaded_mpi() {
+  static const LoadedMpi found = find_mpi();
+  if (!found.handle)
+    stop("the process " + std::to_string(getpid()) +
+         " calls MPI, but none of its shared libraries defines PMPI_Init: expected a program that is linked with a "
+         "shared library of Open MPI or MPICH; one that is linked statically cannot be served");
+  return found;
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The MPI library that the process has loaded. Needs no header of MPI.
+#pragma once
+
+#include <string>
+
+namespace tutti::mpi {
+
+struct LoadedMpi {
+  void* handle = nullptr;  // for dlsym
+  std::string file;
+
+  bool is_open_mpi() const;
+  // Of the ABI that MPI 5 standardizes, which is not that of the library's other file.
+  bool has_standard_abi() const { return file.find("libmpi_abi") != std::string::npos; }
+};
+// Ends the process, with a message, if there is none.
+const LoadedMpi& loaded_mpi();
+
+// Prints "tutti-mpi: " and the text, and ends the process.
+[[noreturn]] void stop(const std::string& text);
+
+}  // namespace tutti::mpi

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""usage: preload_test.py LAUNCHER LIBRARIES ABI PROGRAM     One test of the MPI preload.
+
+LAUNCHER starts ranks of the MPI library for which PROGRAM was compiled, LIBRARIES is the folder of libtutti-mpi-*.so,
+ABI is openmpi or mpich. What is expected depends on the program's name.
+"""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+LAUNCHER, LIBRARIES, ABI, PROGRAM = sys.argv[1], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+OTHER = {"openmpi": "mpich", "mpich": "openmpi"}[ABI]
+# So that a job without a rank goes on: the others find out themselves.
+KEEPS_GOING = {"openmpi": ["--enable-recovery"], "mpich": ["-disable-auto-cleanup"]}[ABI]
+# Open MPI starts no job of root's, nor more ranks than cores, unless it is told that this is meant.
+AS_ANYBODY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+              "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+HANGS = 90
+
+
+def run(library="libtutti-mpi.so", ranks=3, options=(), **settings):
+    settings["LD_PRELOAD"] = LIBRARIES / library
+    words = [f"{name}={value}" for name, value in settings.items()]
+    command = [LAUNCHER, "-n", str(ranks), *options, "env", *words, PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True,
+                          timeout=HANGS, env={**os.environ, **AS_ANYBODY})
+    return done.returncode, done.stdout + done.stderr
+
+
+def expect(true, what, told):
+    if not true:
+        sys.exit(f"expected {what}; the job said:\n{told}")
+
+
+def is_served():
+    """Every call is served, with any number of ranks, by either file."""
+    for ranks, library in ((3, "libtutti-mpi.so"), (1, f"libtutti-mpi-{ABI}.so")):
+        code, told = run(library, ranks, TUTTI_MPI_REQUIRE=1)
+        expect(code == 0 and "passed" in told, f"status 0 and \"passed\" of {ranks} ranks, got status {code}", told)
+        rows = re.findall(r"tutti-mpi: ([\d,]+) of ([\d,]+) (MPI_\w+) served(.*)", told)
+        expect(rows, "a count for each function", told)
+        expect(all(served == calls and not rest for served, calls, _, rest in rows), "all calls to be served", told)
+        expect("warn" not in told, "no warning", told)
+
+
+def falls_through():
+    code, told = run()
+    expect(code == 0 and "passed" in told, f"status 0, got {code}", told)
+    for row in ("0 of 6 MPI_Allreduce served; not: 3 (arguments that MPI refuses), 3 (an intercommunicator)",
+                "0 of 3 MPI_Bcast served; not: 3 (arguments that MPI refuses)"):
+        expect(f"tutti-mpi: {row}" in told, f'"{row}"', told)
+    code, told = run(TUTTI_MPI_REPORT=0)
+    expect(code == 0 and "served" not in told, "no counts", told)
+    code, told = run(TUTTI_MPI_REQUIRE=1)
+    error = r"rank \d of .*: MPI_Allreduce is not served by Tutti: an intercommunicator. TUTTI_MPI_REQUIRE=1"
+    expect(code != 0 and re.search(f"tutti-mpi: {error}", told), f"an error that names the call, got {code}", told)
+    for name, value, error in (("TUTTI_MPI_REQUIRE", "yes", "expected 0 or 1"),
+                               ("TUTTI_MPI_REQUIRE", "", "expected 0 or 1"),
+                               ("TUTTI_MPI_REQIRE", "1", "expected TUTTI_MPI_REQUIRE or TUTTI_MPI_REPORT")):
+        code, told = run(ranks=1, **{name: value})
+        expect(code != 0 and f'tutti-mpi: the setting "{name}={value}": {error}' in told,
+               f"an error for {name}={value}, got status {code}", told)
+    if (LIBRARIES / f"libtutti-mpi-{OTHER}.so").exists():
+        code, told = run(f"libtutti-mpi-{OTHER}.so")
+        expect(code != 0 and "tutti-mpi: the program uses" in told and f"libtutti-mpi-{ABI}.so" in told,
+               f"an error that names the file for this MPI library, got status {code}", told)
+
+
+def loses_a_rank():
+    code, told = run(options=KEEPS_GOING)
+    expect(code != 0, "a status other than 0", told)
+    expect(re.search(r"tutti-mpi: MPI_Allreduce: .*rank 1", told), "Tutti's error, which names rank 1", told)
+
+
+CASES = {"fall_through": falls_through, "lost_rank": loses_a_rank}
+CASES.get(re.sub(r"_(openmpi|mpich)$", "", PROGRAM.name), is_served)()
+print("passed")

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <type_traits>
 
 #include "call.hpp"
 #include "collectives.hpp"
@@ -24,42 +26,29 @@ int meet(MPI_Comm comm);
 // A call that MPI's library carries out.
 void fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm);
 
-// `begin(call)` begins the call over Tutti and returns a verdict; `pmpi()` calls MPI's library.
-template <typename Begin, typename Pmpi>
-int serve(Function function, MPI_Comm comm, Begin begin, Pmpi pmpi) {
+// `begin(call)` begins the call over Tutti and returns a verdict; `pmpi()` calls MPI's library. A request makes it
+// non-blocking.
+template <typename Begin, typename Pmpi, typename... Request>
+int serve(Function blocking, MPI_Comm comm, Begin begin, Pmpi pmpi, Request... request) {
+  constexpr bool is_blocking = sizeof...(Request) == 0;
+  const Function function = is_blocking ? blocking : non_blocking(blocking);
   Verdict verdict = Verdict::served;
   int code = MPI_SUCCESS;
   std::string subject;
   if (Communicator* communicator = prepare(function, comm, verdict, code)) {
     const std::lock_guard lock(communicator->mutex());
-    Call call(*communicator, function);
-    verdict = begin(call);
-    if (verdict == Verdict::served) {
-      count(function, verdict);
-      call.wait();
-      return call.finish();
-    }
-    subject = call.subject();
-  } else if (verdict == Verdict::served) {
-    return code;
-  }
-  fall_through(function, verdict, subject, comm);
-  return pmpi();
-}
-
-// The same for a non-blocking call.
-template <typename Begin, typename Pmpi>
-int serve_later(Function function, MPI_Comm comm, MPI_Request* request, Begin begin, Pmpi pmpi) {
-  Verdict verdict = Verdict::served;
-  int code = MPI_SUCCESS;
-  std::string subject;
-  if (Communicator* communicator = prepare(function, comm, verdict, code)) {
-    const std::lock_guard lock(communicator->mutex());
-    auto call = std::make_unique<Call>(*communicator, function);
+    // A blocking call's memory is this thread's stack.
+    std::conditional_t<is_blocking, std::optional<Call>, std::unique_ptr<Call>> call;
+    if constexpr (is_blocking)
+      call.emplace(*communicator, function);
+    else
+      call = std::make_unique<Call>(*communicator, function);
     verdict = begin(*call);
     if (verdict == Verdict::served) {
       count(function, verdict);
-      return make_request(std::move(call), request);
+      if constexpr (!is_blocking) return make_request(std::move(call), request...);
+      call->wait();
+      return call->finish();
     }
     subject = call->subject();
   } else if (verdict == Verdict::served) {

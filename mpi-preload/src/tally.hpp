@@ -47,6 +47,9 @@ enum class Function {
   i_exscan,
   all
 };
+constexpr Function non_blocking(Function blocking) {
+  return static_cast<Function>(static_cast<int>(blocking) + static_cast<int>(Function::i_barrier));
+}
 // "MPI_Bcast"; of Function::all, for errors, "a new communicator".
 const char* name_of(Function function);
 

@@ -65,10 +65,20 @@ int keyval() {
   return made;
 }
 
-int32_t keep_mpi_going(void*) {
-  advance_mpi();
-  return 0;
-}
+// Tutti waits for ranks that may wait for messages of this one.
+class MpiGoesOn {
+ public:
+  MpiGoesOn() { tutti_set_interrupt(advance, nullptr); }
+  ~MpiGoesOn() { tutti_set_interrupt(nullptr, nullptr); }
+  MpiGoesOn(const MpiGoesOn&) = delete;
+  MpiGoesOn& operator=(const MpiGoesOn&) = delete;
+
+ private:
+  static int32_t advance(void*) {
+    advance_mpi();
+    return 0;
+  }
+};
 
 // MPI: invec is the left operand, inoutvec the right one and the result. Tutti: inout is the left one and the result.
 tutti_status apply(void* inout, const void* in, uint64_t count, uint32_t, void* context) {
@@ -110,10 +120,17 @@ Communicator::Communicator(MPI_Comm mpi) : mpi_(mpi) {
 Communicator::~Communicator() {
   if (!tutti_) return;
   complete_pending(this);
-  // It waits for ranks that may wait for messages of this one.
-  tutti_set_interrupt(keep_mpi_going, nullptr);
+  const MpiGoesOn meanwhile;
   tutti_comm_destroy(tutti_);
-  tutti_set_interrupt(nullptr, nullptr);
+}
+
+tutti_status Communicator::split(uint32_t color, int key, tutti_comm** part) const {
+  tutti_split how{};
+  how.struct_size = sizeof how;
+  how.color = color;
+  how.key = key;
+  const MpiGoesOn meanwhile;
+  return tutti_comm_split(tutti_, &how, part);
 }
 
 tutti_status Communicator::open(std::string& error) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tutti's communicator of an MPI communicator. It is made at the first collective that all ranks call, kept as an
-// attribute, and destroyed with the MPI communicator or before MPI is finalized, whichever is first.
+// Tutti's communicator of an MPI communicator. It is made with that, or at its first blocking collective. It is kept as
+// an attribute, and destroyed with the MPI communicator or before MPI is finalized, whichever is first.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -43,6 +43,9 @@ class Communicator {
   tutti_comm* tutti() const { return tutti_; }
   // Collective: makes Tutti's communicator. Otherwise `error` has the reason, the same on all ranks.
   tutti_status open(std::string& error);
+  // Collective: a part of Tutti's communicator, for the ranks of one color.
+  tutti_status split(uint32_t color, int key, tutti_comm** part) const;
+  void adopt(tutti_comm* part) { tutti_ = part; }
   // Local. nullptr: tutti_comm_error() has the reason.
   Operator* take_operator(MPI_Op op, bool commutes, MPI_Datatype type, uint64_t size);
 

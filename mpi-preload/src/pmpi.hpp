@@ -21,6 +21,9 @@ inline Entry<decltype(PMPI_Comm_test_inter)> Comm_test_inter{"PMPI_Comm_test_int
 inline Entry<decltype(PMPI_Comm_dup)> Comm_dup{"PMPI_Comm_dup"};
 inline Entry<decltype(PMPI_Comm_free)> Comm_free{"PMPI_Comm_free"};
 inline Entry<decltype(PMPI_Comm_get_name)> Comm_get_name{"PMPI_Comm_get_name"};
+inline Entry<decltype(PMPI_Comm_group)> Comm_group{"PMPI_Comm_group"};
+inline Entry<decltype(PMPI_Group_translate_ranks)> Group_translate_ranks{"PMPI_Group_translate_ranks"};
+inline Entry<decltype(PMPI_Group_free)> Group_free{"PMPI_Group_free"};
 inline Entry<decltype(PMPI_Comm_create_keyval)> Comm_create_keyval{"PMPI_Comm_create_keyval"};
 inline Entry<decltype(PMPI_Comm_get_attr)> Comm_get_attr{"PMPI_Comm_get_attr"};
 inline Entry<decltype(PMPI_Comm_set_attr)> Comm_set_attr{"PMPI_Comm_set_attr"};

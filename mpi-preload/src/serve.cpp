@@ -51,6 +51,15 @@ int meet(MPI_Comm comm) {
   return raise(comm, Function::all, error.c_str());
 }
 
+int become_part(const Communicator& whole, Communicator* part, uint32_t color) {
+  tutti_comm* made = nullptr;
+  const tutti_status status = whole.split(color, part ? part->rank() : 0, &made);
+  if (status == TUTTI_NO_RESOURCES) return part ? meet(part->mpi()) : MPI_SUCCESS;  // the same on all ranks
+  if (status != TUTTI_OK) return raise(whole.mpi(), Function::all, tutti_comm_error(whole.tutti()));
+  if (part) part->adopt(made);
+  return MPI_SUCCESS;
+}
+
 void fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm) {
   count(function, verdict);
   if (settings().require) refuse_fall_through(function, verdict, subject, comm);

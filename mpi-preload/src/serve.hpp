@@ -23,6 +23,9 @@ void set_running(bool running);
 Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& code);
 // Collective: makes Tutti's communicator of a new MPI communicator. MPI_SUCCESS, or the code of a raised error.
 int meet(MPI_Comm comm);
+// Collective over `whole`: makes Tutti's communicator of `part`, whose ranks have one color; nullptr with
+// TUTTI_NO_COLOR: this rank is in none. MPI_SUCCESS, or the code of a raised error.
+int become_part(const Communicator& whole, Communicator* part, uint32_t color);
 // A call that MPI's library carries out.
 void fall_through(Function function, Verdict verdict, const std::string& subject, MPI_Comm comm);
 

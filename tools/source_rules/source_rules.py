@@ -20,7 +20,7 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = ("core", "plugins", "net-tcp", "net-ib", "cuda-kernels", "tools")
+FOLDERS = ("core", "plugins", "net-tcp", "net-ib", "cuda-kernels", "mpi-preload", "tools")
 FREE = {"tests", "benches", "examples", "fuzz", "programs"}
 LOCALE = re.compile(r"\b(?:strto(?:d|f|ld|l|ll|ul|ull|imax|umax)|ato(?:i|l|ll|f)|sto(?:i|l|ll|ul|ull|f|d|ld)|v?f?s?scanf"
                     r"|is(?:alnum|alpha|blank|cntrl|digit|graph|lower|print|punct|space|upper|xdigit)|to(?:upper|lower)"

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 
 source = Path(sys.argv[1])
-ROOTS = ("core/", "plugins/", "net-tcp/", "net-ib/", "cuda-kernels/", "conformance/", "tools/", "docs/", "cmake/")
+ROOTS = ("core/", "plugins/", "net-tcp/", "net-ib/", "cuda-kernels/", "mpi-preload/", "conformance/", "tools/",
+         "docs/", "cmake/")
 faults = []
 
 

@@ -148,6 +148,8 @@ int in_parts(const Layout& layout, uint64_t count, Move move) {
 Layout layout_of(MPI_Datatype type) {
   static thread_local std::unordered_map<uintptr_t, Layout> basic;  // these are never freed
   static thread_local Layout last{};
+  static const MPI_Datatype none = MPI_DATATYPE_NULL;
+  if (type == none) return {.type = type, .dense = true};
   if (last.basic && last.type == type) return last;
   if (const auto known = basic.find(key_of(type)); known != basic.end()) return last = known->second;
   Layout layout{type};

@@ -26,7 +26,7 @@ struct Layout {
   uint32_t dtype = 0;  // Tutti's type for MPI's operators; 0: none
 };
 
-// The handle is not MPI_DATATYPE_NULL.
+// MPI_DATATYPE_NULL, which programs may pass with a count of 0: a type without data.
 Layout layout_of(MPI_Datatype type);
 // "MPI_INT", or "a derived datatype".
 std::string name_of(MPI_Datatype type);

@@ -27,8 +27,9 @@ InPlace output_in_place(Call& call, const Data& out, const Layout& layout) {
 
 bool is_wrong(const Data& data) {
   static const MPI_Datatype none = MPI_DATATYPE_NULL;
-  if (data.count < 0 || data.type == none) return true;
-  return !data.address && data.count > 0 && layout_of(data.type).basic && layout_of(data.type).size > 0;
+  if (data.count <= 0) return data.count < 0;
+  if (data.type == none) return true;
+  return !data.address && layout_of(data.type).basic && layout_of(data.type).size > 0;
 }
 
 bool is_wrong_root(const Call& call, int root) { return root < 0 || static_cast<size_t>(root) >= call.ranks(); }

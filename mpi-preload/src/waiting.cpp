@@ -112,6 +112,16 @@ int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status) {
   return wait_by([&](int* flag) { return pmpi::Iprobe(from, tag, comm, flag, status); });
 }
 
+int MPI_Iprobe(int from, int tag, MPI_Comm comm, int* flag, MPI_Status* status) {
+  advance_pending();
+  return pmpi::Iprobe(from, tag, comm, flag, status);
+}
+
+int MPI_Improbe(int from, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status) {
+  advance_pending();
+  return pmpi::Improbe(from, tag, comm, flag, message, status);
+}
+
 int MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
   if (!any_pending()) return pmpi::Mprobe(from, tag, comm, message, status);
   return wait_by([&](int* flag) { return pmpi::Improbe(from, tag, comm, flag, message, status); });

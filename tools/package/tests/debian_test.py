@@ -33,14 +33,16 @@ PACKAGES = {
     "tutti-tools": ("utils", ["libtutti0", "tutti-plugins"], ["libc6"],
                     ["usr/bin/tuttirun", "usr/bin/tutti-*", "usr/share/bash-completion/completions/tutti*", "usr/share/man/man1/tutti*.1.gz",
                      "usr/share/tutti/launchers/*", "usr/share/tutti/models/*", "usr/share/tutti/conformance/*",
-                     f"{LIB}/libtutti-mpitrampoline.so"]),
+                     f"{LIB}/libtutti-mpitrampoline.so", f"{LIB}/libtutti-mpi.so", f"{LIB}/libtutti-mpi-openmpi.so",
+                     f"{LIB}/libtutti-mpi-mpich.so"]),
     "python3-tutti": ("python", ["libtutti0", "tutti-plugins"], ["python3"],
                       [f"{PYTHON}/*.py", f"{PYTHON}/*.pyi", f"{PYTHON}/py.typed", f"{PYTHON}/_core.*.so",
                        "usr/share/doc/python3-tutti/python-examples/*.py"]),
 }
-# What a build may lack: plugins that are no member or whose library is absent, man pages without help2man, the suite.
+# What a build may lack: plugins that are no member or whose library is absent, files for MPI libraries, man pages without help2man, the suite.
 OPTIONAL = {"/tutti/libtutti-": lambda name: (installed.BUILD / "lib/tutti" / name).exists(),
             "/libnccl-net-": lambda name: (installed.BUILD / "lib" / name).exists(),
+            "/libtutti-mpi": lambda name: (installed.BUILD / "lib" / name).exists(),
             "/man/man1/": lambda _: any(installed.BUILD.glob("man/*.1")),
             "/tutti/conformance/": lambda _: (installed.BUILD / "bin/tutti-conform").exists()}
 for tool in ("dpkg-deb", "dpkg-shlibdeps", "file"):

@@ -17,11 +17,12 @@ std::string own_folder() {
   return file.substr(0, file.find_last_of('/') + 1);
 }
 
+std::string picked_file() { return loaded_mpi().is_open_mpi() ? "libtutti-mpi-openmpi.so" : "libtutti-mpi-mpich.so"; }
+
 void* load() {
-  const char* name = loaded_mpi().is_open_mpi() ? "libtutti-mpi-openmpi.so" : "libtutti-mpi-mpich.so";
-  void* handle = dlopen((own_folder() + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = dlopen((own_folder() + picked_file()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle)
-    stop("the program uses " + loaded_mpi().file + ", for which " + name +
+    stop("the program uses " + loaded_mpi().file + ", for which " + picked_file() +
          " is needed, which cannot be loaded: " + dlerror());
   return handle;
 }
@@ -33,7 +34,9 @@ PassedOn pick(const char* name) {
   void* function = dlsym(picked, name);
   // Forms that the other MPI library has alone.
   if (!function) function = dlsym(loaded_mpi().handle, name);
-  if (!function) stop(loaded_mpi().file + " has no " + name);
+  if (!function)
+    stop(loaded_mpi().file + " has no " + name + ", which the program found in this file: preload " + picked_file() +
+         " instead");
   return reinterpret_cast<PassedOn>(function);
 }
 

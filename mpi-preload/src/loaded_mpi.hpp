@@ -12,7 +12,7 @@ struct LoadedMpi {
   std::string file;
 
   bool is_open_mpi() const;
-  // Of the ABI that MPI 5 standardizes, which is not that of the library's other file.
+  // Is it the ABI that MPI 5 standardizes, which is not that of the library's other file?
   bool has_standard_abi() const { return file.find("libmpi_abi") != std::string::npos; }
 };
 // Ends the process, with a message, if there is none.

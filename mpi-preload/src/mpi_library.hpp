@@ -4,7 +4,7 @@
 // whether the program was linked with it or Python has loaded it late and privately.
 #pragma once
 
-// What this library exports are MPI's own functions.
+// This library exports MPI's own functions.
 #pragma GCC visibility push(default)
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1

@@ -11,7 +11,7 @@
 namespace tutti::mpi {
 namespace {
 
-// What a generalized request is of. MPI frees it, after the program's wait or MPI_Request_free.
+// The state of a generalized request. MPI frees it, after the program's wait or MPI_Request_free.
 struct Pending {
   std::unique_ptr<Call> call;
   MPI_Request request;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which calls were served, and why others were not: counted in each rank, printed by rank 0 when MPI is finalized.
+// The calls that were served, and why others were not: counted in each rank, printed by rank 0 when MPI is finalized.
 #pragma once
 
 #include <string>
@@ -53,7 +53,7 @@ constexpr Function non_blocking(Function blocking) {
 // "MPI_Bcast"; of Function::all, for errors, "a new communicator".
 const char* name_of(Function function);
 
-// What becomes of a call. Every rank of the communicator comes to the same verdict: it depends on what MPI requires to
+// The fate of a call. Every rank of the communicator comes to the same verdict: it depends on what MPI requires to
 // be equal on all of them. Only a call that MPI itself refuses may be `invalid` on one rank.
 enum class Verdict {
   served,

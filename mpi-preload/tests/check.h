@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the test programs share: an expectation that names its place and rank, and numbers that tell ranks and places
+ * The test programs share this: an expectation that names its place and rank, and numbers that tell ranks and places
  * apart.
  */
 #ifndef TUTTI_MPI_PRELOAD_TESTS_CHECK_H

@@ -11,7 +11,7 @@ enum { n = 1021 };
 
 static long in[64 * n], out[64 * n];
 
-/* What ranks first ... last give, by hand. */
+/* The result of ranks first ... last, by hand. */
 static long expected(MPI_Op op, int first, int last, int to, int i) {
   long result = value(first, to, i);
   for (int r = first + 1; r <= last; ++r) {

@@ -216,7 +216,7 @@ void Comm::transfer_over(const tutti_completion& completion) {
 
 void Comm::look_for_the_end() const {
   if (!link_ || !has_pending()) return;
-  // What was sent before an orderly end still comes; the end of a process takes everything with it.
+  // Messages sent before an orderly end still come; the end of a process takes everything with it.
   const std::string why = bye_ ? deserted() : mailbox_.problem();
   if (!why.empty()) throw sdk::error(TUTTI_PEER_FAILED, "{} is gone while requests were pending: {}", peer_says_, why);
 }

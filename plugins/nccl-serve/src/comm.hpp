@@ -31,7 +31,7 @@ class Comm;
 // The error that a letter of kRefusal tells.
 sdk::Error refusal_of(std::string_view letter, const std::string& who);
 
-// Of an isend, an irecv or an iflush.
+// An isend, an irecv or an iflush.
 struct Request {
   struct Entry {
     char* data;

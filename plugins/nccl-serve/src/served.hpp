@@ -13,7 +13,7 @@
 
 namespace tutti::nccl::serve {
 
-// What regMr returns. Any comm of the transport may use it.
+// The handle that regMr returns. Any comm of the transport may use it.
 struct Memory {
   char* data = nullptr;
   size_t bytes = 0;

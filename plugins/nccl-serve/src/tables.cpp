@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMostMessage = size_t{1} << 30;  // test reports sizes as int
 
-// Of a communicator from version 11 on; before, NULL stands for the last init.
+// A communicator's, from version 11 on; before, NULL stands for the last init.
 struct Context {
   Served& served;
   int traffic_class;

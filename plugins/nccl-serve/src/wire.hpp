@@ -27,7 +27,7 @@ inline constexpr int kMostInGroup = 8;  // maxRecvs
 using Token = std::array<uint8_t, 16>;
 using Name = std::array<char, kNameBytes>;  // of a transport; ends with a zero
 
-// What listen writes.
+// The handle that listen writes.
 struct Handle {
   uint64_t magic;
   uint32_t version;
@@ -72,7 +72,7 @@ struct Bye {
 
 // ---- Control messages
 
-// Of the receiver, for each irecv in order: what it has posted.
+// From the receiver, for each irecv in order: what it has posted.
 struct Grant {
   uint32_t kind;    // kGrant
   uint32_t n;       // of the entries that follow, at most kMostInGroup
@@ -84,7 +84,7 @@ struct Grant {
   std::array<Entry, kMostInGroup> entries;
   static constexpr size_t size(size_t n) { return offsetof(Grant, entries) + n * sizeof(Entry); }
 };
-// Of the sender, for each isend in order: the entry of the group that it is for. The bytes follow if they fit; else
+// From the sender, for each isend in order: the entry of the group that it is for. The bytes follow if they fit; else
 // they come as messages of the lane, in the order of the announcements.
 struct Announcement {
   uint32_t kind;   // kAnnouncement

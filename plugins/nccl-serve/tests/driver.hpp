@@ -26,7 +26,7 @@ using tutti::nccl::Calls;
 using tutti::nccl::Result;
 using Handle = std::array<char, tutti::nccl::kHandleBytes>;
 
-// What the library has said by NCCL's debug function.
+// The library's words to NCCL's debug function.
 struct Said {
   std::mutex mutex;
   std::string warnings;

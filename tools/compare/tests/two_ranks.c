@@ -29,7 +29,7 @@
 
 enum { MOST_ELEMENTS = 1 << 15, MOST_TICKS = 32 };
 
-/* Of both ranks. */
+/* Shared by both ranks. */
 static struct shared {
   atomic_int turn[2], here[2];
   float input[2][MOST_ELEMENTS];

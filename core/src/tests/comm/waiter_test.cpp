@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When a wait polls, yields and sleeps, by how long its yields take. The clock and the yields are the test's own.
+// A wait polls, yields and sleeps by how long its yields take. The clock and the yields are the test's own.
 #include "comm/waiter.hpp"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class WaiterTest : public testing::Test {
   struct Passed {
     uint32_t yields, sleeps;
   };
-  // What a wait of so many fruitless polls does, of which each yield takes so long.
+  // A wait of so many fruitless polls, of which each yield takes so long.
   Passed wait(Waiter& waiter, uint32_t polls, uint64_t each_yield_ns) {
     yield_ns = each_yield_ns;
     yields = work_.sleeps = 0;

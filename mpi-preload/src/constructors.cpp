@@ -26,7 +26,7 @@ int made(int code, const MPI_Comm* comm) {
   return code == MPI_SUCCESS && is_running() && *comm != MPI_COMM_NULL ? meet(*comm) : code;
 }
 
-// After a call of all ranks of `parent`. A part of Tutti's communicator costs a hundredth of a meeting.
+// After a call of all ranks of `parent`. A part of Tutti's communicator costs no meeting.
 int made_of(MPI_Comm parent, int code, const MPI_Comm* comm) {
   if (code != MPI_SUCCESS || !is_running()) return code;
   const Communicator& whole = communicator_of(parent);

@@ -47,7 +47,7 @@ struct MovedCalls {
 
 // Words between the trials of a communicator.
 struct LastTrial {
-  bool stream_slots = false;  // the winner of the last one of calls that are not small
+  bool stream_slots = false;  // the winner of the last one, of calls of 16 KiB or more
 };
 
 class MoveTrial {
@@ -62,7 +62,7 @@ class MoveTrial {
         rounds_(calls.bytes < smallest_zero_copy ? most_rounds : least_rounds),
         margin_(calls.only_sends ? only_sends_percent : percent),
         first_(calls.bytes >= large ? 2 : 0),
-        best_(first_ + (calls.bytes >= few_calls && last.stream_slots ? 1 : 0)) {
+        best_(first_ + (calls.bytes >= slow_calls && last.stream_slots ? 1 : 0)) {
     begin();
   }
 
@@ -92,8 +92,9 @@ class MoveTrial {
 
  private:
   static constexpr uint64_t smallest = 4096, smallest_zero_copy = 65536, large = uint64_t{4} << 20;
-  static constexpr uint64_t few_calls = 1 << 20;  // and a trial of them takes long: it begins as the last one ended
-  static constexpr uint64_t parts = 65536;        // of a tick for a byte
+  static constexpr uint64_t telling = 16384;     // of the peers' cores: the last trial's end
+  static constexpr uint64_t slow_calls = 65536;  // whose trials take long: they begin as the last one ended
+  static constexpr uint64_t parts = 65536;       // of a tick for a byte
   static constexpr uint32_t staged_ways = 4, most_ways = 6, most_again = 1 << 14;
   static constexpr uint32_t least_rounds = 2, most_rounds = 4;  // small calls differ more, and cost less
   static constexpr uint32_t pattern = 4;                        // launches: two by the way in use, two by another
@@ -126,7 +127,7 @@ class MoveTrial {
     for (uint32_t way = 0; way < ways_; ++way)
       if (!behind_[way] && beats(slowest_[way]) && (winner == best_ || slowest_[way] < slowest_[winner])) winner = way;
     best_ = winner;
-    if (bytes_ >= smallest_zero_copy && best_ < staged_ways) last_.stream_slots = moves(best_).stream_slots;
+    if (bytes_ >= telling && best_ < staged_ways) last_.stream_slots = moves(best_).stream_slots;
   }
 
   LastTrial& last_;

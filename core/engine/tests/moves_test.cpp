@@ -205,10 +205,10 @@ TEST(Moves, OfARankThatOnlySendsChangeForALargeGain) {
 // them, too. All ranks try the same way at the same launch, whatever each has found.
 TEST(Moves, OfALargeCallBeginAsTheLastTrialEnded) {
   core::LastTrial last;
-  core::MoveTrial before({1 << 20, false}, last), tells({1 << 16, false}, last);
+  core::MoveTrial before({1 << 20, false}, last), tells({1 << 14, false}, last);
   EXPECT_FALSE(before.next(2).stream_slots);
-  carry_out(tells, 1 << 16, [&](uint32_t way, uint32_t) { return way == 1 ? 10u : 20u; });
-  core::MoveTrial large({1 << 20, false}, last), larger({8 << 20, false}, last), small({1 << 16, false}, last);
+  carry_out(tells, 1 << 14, [&](uint32_t way, uint32_t) { return way == 1 ? 10u : 20u; });
+  core::MoveTrial large({1 << 20, false}, last), larger({8 << 20, false}, last), small({1 << 15, false}, last);
   EXPECT_EQ(number(large.next(2)), 1u);
   EXPECT_EQ(number(larger.next(2)), 3u);
   EXPECT_EQ(number(small.next(2)), 0u);

@@ -3,17 +3,18 @@
 
 #include <unistd.h>
 
-#include <cstdio>
+#include <string>
 #include <string_view>
+
+#include "loaded_mpi.hpp"
 
 namespace tutti::mpi {
 namespace {
 
 constexpr std::string_view our_prefix = "TUTTI_MPI_";
 
-[[noreturn]] void stop(const char* entry, const char* expected) {
-  std::fprintf(stderr, "tutti-mpi: the setting \"%.100s\": expected %s\n", entry, expected);
-  _exit(1);
+[[noreturn]] void refuse(std::string_view entry, const std::string& expected) {
+  stop("the setting \"" + std::string(entry.substr(0, 100)) + "\": expected " + expected);
 }
 
 Settings read() {
@@ -32,10 +33,10 @@ Settings read() {
     for (const auto& one : known) {
       if (one.name != name) continue;
       found = true;
-      if (value != "0" && value != "1") stop(*entry, "0 or 1");
+      if (value != "0" && value != "1") refuse(*entry, "0 or 1");
       one.value = value == "1";
     }
-    if (!found) stop(*entry, "TUTTI_MPI_REQUIRE or TUTTI_MPI_REPORT; there is no other setting TUTTI_MPI_*");
+    if (!found) refuse(*entry, "TUTTI_MPI_REQUIRE or TUTTI_MPI_REPORT; there is no other setting TUTTI_MPI_*");
   }
   return settings;
 }

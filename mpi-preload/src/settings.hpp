@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TUTTI_MPI_*, read once. A value that is neither 0 nor 1, or a name that there is not, ends the process.
+// TUTTI_MPI_*, read once. An unknown name, or a value other than 0 and 1, ends the process.
 #pragma once
 
 namespace tutti::mpi {

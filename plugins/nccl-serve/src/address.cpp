@@ -2,13 +2,12 @@
 #include "address.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
+#include <tutti/sdk/interfaces.hpp>
 #include <tutti/sdk/words.hpp>
 
 namespace tutti::nccl::serve {
@@ -20,6 +19,15 @@ const sockaddr_in6& v6_of(const sockaddr_storage& s) { return reinterpret_cast<c
 bool is_link_local(const Address& address) {
   const auto bytes = address.bytes();
   return address.is_v6() && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+}
+
+// `ip`: IPv6; IPv4 addresses are mapped.
+Address from_mapped(const std::array<uint8_t, 16>& ip) {
+  constexpr std::array<uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  const bool is_v6 = !std::equal(mapped.begin(), mapped.end(), ip.begin());
+  std::array<uint8_t, 16> bytes = ip;
+  if (!is_v6) std::copy(ip.begin() + mapped.size(), ip.end(), bytes.begin());
+  return {is_v6, bytes, 0};
 }
 
 }  // namespace
@@ -50,18 +58,12 @@ Address::Address(const std::string& text, const std::string& source) {
 }
 
 Address Address::of_this_host() {
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) throw sdk::system_error("the interfaces of this host cannot be listed", errno);
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
   std::array<std::optional<Address>, 4> best;  // IPv4, IPv6, loopback of both
-  for (const ifaddrs* i = found; i; i = i->ifa_next) {
-    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) continue;
-    const int family = i->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    Address address;
-    std::memcpy(&address.storage_, i->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+  for (const sdk::InterfaceAddress& i : sdk::interface_addresses()) {
+    if (!i.is_ip || !(i.flags & IFF_UP)) continue;
+    const Address address = from_mapped(i.ip);
     if (is_link_local(address)) continue;  // means nothing without the receiver's interface
-    auto& place = best[(i->ifa_flags & IFF_LOOPBACK ? 2 : 0) + (family == AF_INET6 ? 1 : 0)];
+    auto& place = best[(i.flags & IFF_LOOPBACK ? 2 : 0) + (address.is_v6() ? 1 : 0)];
     if (!place) place = address;
   }
   for (const auto& address : best)

@@ -16,7 +16,7 @@ constexpr uint32_t kRoundsOfLetters = 64;  // rounds between two looks at the me
 sdk::Error refusal_of(std::string_view letter, const std::string& who) {
   tutti_status status = TUTTI_INTERNAL;
   if (!read(letter.substr(0, sizeof status), status) || status >= 0)
-    return sdk::error(TUTTI_INTERNAL, "{} sent a refusal of {} bytes that is none of this protocol", who,
+    return sdk::error(TUTTI_INTERNAL, "{} sent {} bytes as a refusal, which is not one of this protocol", who,
                       letter.size());
   std::string words(letter.substr(sizeof status));
   for (char& c : words)
@@ -118,7 +118,7 @@ void Comm::read_letters() {
     } else if (letter->kind == LetterKind::kRefusal) {
       throw refusal_of(letter->body, peer_says_);
     } else {
-      throw sdk::error(TUTTI_INTERNAL, "{} sent a letter of kind {:08x} with {} bytes, which is none of this protocol",
+      throw sdk::error(TUTTI_INTERNAL, "{} sent a letter of kind {:08x} with {} bytes, which is not of this protocol",
                        peer_says_, static_cast<uint32_t>(letter->kind), letter->body.size());
     }
   }
@@ -187,13 +187,17 @@ bool Comm::move_in() {
   uint32_t n = 0;
   const tutti_status status = served_.table().progress(endpoint_, room.data(), room.size(), &n);
   if (status < 0) throw transport_error(status, served_.name(), "progress");
+  if (n > room.size())
+    throw sdk::error(TUTTI_INTERNAL, "transport {} reports {} completions, expected at most {}", served_.name(), n,
+                     room.size());
   std::optional<sdk::Error> failed;
   for (uint32_t i = 0; i < n; ++i) {
     const tutti_completion& c = room[i];
     if (c.kind == TUTTI_COMPLETION_CONTROL) {
       on_control({static_cast<const char*>(c.data), c.bytes});
     } else if (c.kind == TUTTI_COMPLETION_PEER_FAILED) {
-      throw sdk::error(TUTTI_PEER_FAILED, "{} is lost: {}", peer_says_, static_cast<const char*>(c.data));
+      throw sdk::error(TUTTI_PEER_FAILED, "{} is lost: {}", peer_says_,
+                       c.data ? static_cast<const char*>(c.data) : "no reason given");
     } else if (c.status == TUTTI_OK) {
       transfer_over(c);
     } else if (!failed) {  // the record with the reason may follow

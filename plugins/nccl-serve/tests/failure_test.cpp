@@ -145,7 +145,7 @@ TEST(NcclServeHandle, AConnectThatIsGivenUpLeavesNothing) {
   EXPECT_LT(descriptors(), before + 10);
 }
 
-// The answer of a listener that is none of this library's.
+// The answer of a listener that is not this library's.
 Result answered(const std::string& bytes) {
   const Plugin plugin = tcp();
   Handle handle;

@@ -23,7 +23,7 @@ const tutti_algorithm* algorithm(Bench& bench) {
   for (uint32_t i = 0; i < 256; ++i) {
     const auto* table = static_cast<const tutti_algorithm*>(bench.get_interface(TUTTI_ALGORITHM_ID, i));
     if (!table) break;
-    require(judge_size(table).status == TUTTI_OK && table->stamp == TUTTI_ALGORITHM_STAMP && table->supports &&
+    require(judge_table(table).status == TUTTI_OK && table->supports &&
                 table->schedule,
             "E-4", "a table of " TUTTI_ALGORITHM_ID " is incomplete");
     judge_name("algorithm", table->name, table->summary);

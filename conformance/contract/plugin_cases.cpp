@@ -110,10 +110,7 @@ void walk(Bench& bench, const char* id, void (*judge_one)(const Table*), uint32_
 }
 
 void judge_algorithm(const tutti_algorithm* a) {
-  require_size(a, "E-4", TUTTI_ALGORITHM_ID);
-  require(a->stamp == TUTTI_ALGORITHM_STAMP, "E-4",
-          "a table of " TUTTI_ALGORITHM_ID " has the draft stamp {:#010x}, expected {:#010x}", a->stamp,
-          TUTTI_ALGORITHM_STAMP);
+  judge_stable(a, TUTTI_ALGORITHM_ID);
   judge_name("algorithm", a->name, a->summary);
   require(a->supports && a->schedule, "E-4", "algorithm {}: {} is NULL", a->name,
           a->supports ? "schedule" : "supports");

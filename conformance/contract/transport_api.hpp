@@ -69,6 +69,13 @@ struct OpenDomain {
 void judge(const tutti_transport* table);
 void judge_name(const char* kind, const char* name, const char* summary);
 template <typename Table>
+void judge_stable(const Table* table, const char* kind) {
+  require_size(table, "E-4", kind);
+  require(table->reserved == 0, "E-4", "a table of {} has {:#010x} in reserved: it is of a draft, expected version 1",
+          kind, table->reserved);
+}
+// The same for a draft.
+template <typename Table>
 void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
   require_size(table, "E-4", kind);
   require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,

@@ -157,7 +157,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
 
   tutti_algorithm algorithm{};
   algorithm.struct_size = sizeof algorithm;
-  algorithm.stamp = TUTTI_ALGORITHM_STAMP;
   algorithm.self = &scripts;
   algorithm.name = "fuzz";
   algorithm.summary = "";

@@ -26,7 +26,7 @@ template <typename Room>
 class RoomTable {
  public:
   static constexpr tutti_meeting of(const char* name, const char* summary) {
-    return {sizeof(tutti_meeting), TUTTI_MEETING_STAMP, nullptr, name, summary, open, all_gather, abort, close};
+    return {sizeof(tutti_meeting), 0, nullptr, name, summary, open, all_gather, abort, close};
   }
 
  private:

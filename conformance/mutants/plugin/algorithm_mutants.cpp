@@ -312,7 +312,6 @@ const tutti_algorithm* algorithm_mutant() {
   static const tutti_algorithm* const table = [] {
     auto* made = new tutti_algorithm{};
     made->struct_size = sizeof *made;
-    made->stamp = TUTTI_ALGORITHM_STAMP;
     made->name = "mutant";
     made->summary = "a deliberately broken algorithm, for the suite's own test";
     made->collectives = served;

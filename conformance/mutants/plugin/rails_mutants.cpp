@@ -51,7 +51,7 @@ tutti_status of_endpoint(tutti_endpoint* endpoint, const tutti_rail_sink* sink) 
   return tell(sink, is("rails-elsewhere") ? "another-bus" : "bus", e.sent, e.received), TUTTI_OK;
 }
 
-constexpr tutti_rails rails{sizeof rails, TUTTI_RAILS_STAMP, of_host, of_endpoint};
+constexpr tutti_rails rails{sizeof rails, 0, of_host, of_endpoint};
 const void* (*interface_of_shm)(void* self, const char* id);
 
 }  // namespace

@@ -49,7 +49,6 @@ struct CountedStar {
   uint32_t made = 0;
   CountedStar(const char* name, uint32_t often) : times(often) {
     table.struct_size = sizeof table;
-    table.stamp = TUTTI_ALGORITHM_STAMP;
     table.self = this;
     table.name = name;
     table.collectives = uint64_t{1} << TUTTI_BROADCAST;

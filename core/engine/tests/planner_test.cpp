@@ -20,7 +20,6 @@ struct Star {
 
   Star() {
     table.struct_size = sizeof table;
-    table.stamp = TUTTI_ALGORITHM_STAMP;
     table.self = this;
     table.name = "star";
     table.collectives = uint64_t{1} << TUTTI_BROADCAST;

@@ -42,7 +42,6 @@ struct Asked {
   bool copies = false;  // its root copies the block, in lane 1, before it sends
   Asked(const char* name, bool small) {
     table.struct_size = sizeof table;
-    table.stamp = TUTTI_ALGORITHM_STAMP;
     table.self = this;
     table.name = name;
     table.collectives = uint64_t{1} << TUTTI_BARRIER | uint64_t{1} << TUTTI_BROADCAST;

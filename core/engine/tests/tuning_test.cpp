@@ -22,7 +22,6 @@ struct Star {
   uint64_t times;
   Star(const char* name, uint64_t messages) : times(messages) {
     table.struct_size = sizeof table;
-    table.stamp = TUTTI_ALGORITHM_STAMP;
     table.self = this;
     table.name = name;
     table.summary = "for tests";

@@ -48,6 +48,18 @@ SizeVerdict judge_size(const Struct* given) {
                                    " bytes that are known here: leave it zero, or use a newer version here"};
 }
 
+// For a table that a plugin offers for a stable interface. The drafts had a stamp where the stable table has `reserved`.
+template <typename Table>
+SizeVerdict judge_table(const Table* given) {
+  SizeVerdict verdict = judge_offer(given);
+  if (verdict.status < 0 || given->reserved == 0) return verdict.status < 0 ? verdict : judge_size(given);
+  constexpr const char* digits = "0123456789abcdef";
+  std::string stamp;
+  for (int shift = 28; shift >= 0; shift -= 4) stamp += digits[given->reserved >> shift & 0xf];
+  return {TUTTI_NOT_SUPPORTED, std::string(tutti_mandatory<Table>::name) + " is of a draft, of stamp 0x" + stamp +
+                                   ", and this Tutti has version 1: compile the plugin with this Tutti's headers"};
+}
+
 // The part of a judged struct that the receiver knows. Fields beyond the struct's end are zero.
 template <typename Struct>
 Struct known_part(const Struct& given) {

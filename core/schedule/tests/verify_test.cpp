@@ -477,7 +477,6 @@ tutti_status fickle_scatter(void*, const tutti_query* q, const tutti_schedule_si
 TEST(VerifyAlgorithm, TheRootAloneInPlaceIsProvedToo) {
   tutti_algorithm fickle{};
   fickle.struct_size = sizeof fickle;
-  fickle.stamp = TUTTI_ALGORITHM_STAMP;
   fickle.name = "fickle";
   fickle.summary = "wrong";
   fickle.collectives = 1u << TUTTI_SCATTER;
@@ -519,7 +518,6 @@ tutti_status moody_all_gather(void*, const tutti_query* q, const tutti_schedule_
 TEST(VerifyAlgorithm, EveryMixOfAFewRanksIsProved) {
   tutti_algorithm moody{};
   moody.struct_size = sizeof moody;
-  moody.stamp = TUTTI_ALGORITHM_STAMP;
   moody.name = "moody";
   moody.summary = "wrong";
   moody.collectives = 1u << TUTTI_ALL_GATHER;

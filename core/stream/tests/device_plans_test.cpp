@@ -20,7 +20,7 @@ tutti_status keep_own(void*, const tutti_query* q, const tutti_schedule_sink* si
   return sink->add_step(sink->self, 0, &step, nullptr);
 }
 const tutti_algorithm own{sizeof own,
-                          TUTTI_ALGORITHM_STAMP,
+                          0,
                           nullptr,
                           "own",
                           "for tests",

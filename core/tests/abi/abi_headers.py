@@ -15,21 +15,17 @@ FREE_CONSTANTS = re.compile(r"TUTTI_ABI_MINOR$|TUTTI_\w+_STAMP$")
 FORBIDDEN_TYPES = {"int", "long", "short", "unsigned", "signed", "bool", "_Bool", "enum", "union", "size_t", "float", "double"}
 # Draft interfaces: their stamp and their table.
 DRAFTS = {
-    "TUTTI_ALGORITHM_STAMP": "tutti_algorithm",
     "TUTTI_COLLECTIVE_STAMP": "tutti_collective",
     "TUTTI_DEVICE_STAMP": "tutti_device",
     "TUTTI_EXECUTOR_STAMP": "tutti_executor",
     "TUTTI_MAPPED_STAMP": "tutti_mapped",
-    "TUTTI_MEETING_STAMP": "tutti_meeting",
-    "TUTTI_RAILS_STAMP": "tutti_rails",
     "TUTTI_RMA_STAMP": "tutti_rma",
     "TUTTI_SELECTOR_STAMP": "tutti_selector",
     "TUTTI_TRACER_STAMP": "tutti_tracer",
-    "TUTTI_TRANSPORT_STAMP": "tutti_transport",
-    "TUTTI_VIEW_STAMP": "tutti_view",
-    "TUTTI_WAIT_FD_STAMP": "tutti_wait_fd",
     "TUTTI_WRAPPER_STAMP": "tutti_wrapper",
 }
+# The tables of the interfaces that are stable. What they reach never changes, whatever drafts reach it, too.
+STABLE = ("tutti_algorithm", "tutti_meeting", "tutti_rails", "tutti_transport", "tutti_view", "tutti_wait_fd")
 
 
 class Headers:

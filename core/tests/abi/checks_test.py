@@ -86,11 +86,17 @@ def lock_cases(fresh):
     copy.edit("plugin/transport.h", "uint32_t lane;\n", "uint32_t pad;\n  uint32_t lane;\n")
     yield "a field in the middle", copy.lock("update"), 1, "implicit padding"
     copy = fresh()
-    copy.edit("plugin/transport.h", "  uint64_t latency_ns;", "  uint64_t jitter_ns;\n  uint64_t latency_ns;")
+    copy.edit("plugin/device.h", "  uint64_t link_latency_ns;", "  uint64_t link_jitter_ns;\n  uint64_t link_latency_ns;")
     yield "a field before others", copy.lock("check"), 1, "This interface is a draft"
     yield "its update", copy.lock("update"), 1, "locked line changed"
     yield "its update as a new draft", copy.lock("update", "--new-draft"), 0, "lines added"
-    yield "its old stamp", copy.lock("stamps"), 1, "#define TUTTI_TRANSPORT_STAMP 0x"
+    yield "its old stamp", copy.lock("stamps"), 1, "#define TUTTI_DEVICE_STAMP 0x"
+    copy = fresh()
+    copy.edit("plugin/transport.h", "  uint64_t latency_ns;", "  uint64_t jitter_ns;\n  uint64_t latency_ns;")
+    yield "a field before others of a stable interface", copy.lock("update", "--new-draft"), 1, "This can never be"
+    copy = fresh()
+    copy.edit("plugin/transport.h", "} tutti_transport;", "  void (*more)(void* self);\n} tutti_transport;")
+    yield "a function appended to a stable interface", copy.lock("update"), 0, "2 lines added"
     copy = fresh()
     copy.edit("plugin/entry.h", "  void* self; /*", "  void* extra;\n  void* self; /*")
     yield "a change of a stable struct", copy.lock("update", "--new-draft"), 1, "This can never be"
@@ -109,11 +115,14 @@ def lock_cases(fresh):
     copy.edit("plugin/entry.h", "} tutti_host;", "  uint32_t more;\n} tutti_host;")
     yield "four bytes appended", copy.lock("check"), 1, "implicit padding"
     copy = fresh()
+    copy.edit("plugin/wrapper.h", "(*wrap)(void* self, const tutti_transport* inner,", "(*wrap)(void* self, tutti_transport* inner,")
+    yield "another signature", copy.lock("stamps"), 1, "#define TUTTI_WRAPPER_STAMP 0x"
+    copy = fresh()
     copy.edit("plugin/transport.h", "uint64_t (*released)(tutti_link* link,", "uint64_t (*released)(const tutti_link* link,")
-    yield "another signature", copy.lock("stamps"), 1, "#define TUTTI_VIEW_STAMP 0x"
+    yield "another signature of a stable interface", copy.lock("update", "--new-draft"), 1, "This can never be"
     copy = fresh()
     copy.edit("plugin/transport.h", "uint64_t (*released)(tutti_link* link,", "uint64_t (*released)(tutti_link* the_link,")
-    yield "a renamed parameter", copy.lock("stamps"), 0
+    yield "a renamed parameter", copy.lock("check"), 0
     copy = fresh()
     copy.edit("plugin/types.h", "TUTTI_MISMATCH = -8", "TUTTI_MISMATCH = -80")
     yield "another value", copy.lock("check"), 1, "constant TUTTI_MISMATCH -8"

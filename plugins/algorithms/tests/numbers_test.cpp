@@ -106,7 +106,7 @@ TEST(Plugin, NamesAreUnique) {
   std::set<std::string> names;
   for (const tutti_algorithm* algorithm : algorithms()) {
     EXPECT_TRUE(names.insert(algorithm->name).second) << algorithm->name;
-    EXPECT_EQ(algorithm->stamp, TUTTI_ALGORITHM_STAMP);
+    EXPECT_EQ(algorithm->reserved, 0u);
     EXPECT_EQ(algorithm->struct_size, sizeof(tutti_algorithm));
   }
 }

@@ -49,7 +49,7 @@ void load(const char* file) {
   const auto* entry = static_cast<const tutti_plugin_entry_table*>(::dlsym(library, TUTTI_PLUGIN_ENTRY_SYMBOL));
   expect(entry && entry->init(&host) == TUTTI_OK, "the plugin starts");
   meeting = static_cast<const tutti_meeting*>(entry->get_interface(TUTTI_MEETING_ID, 0));
-  expect(meeting && meeting->stamp == TUTTI_MEETING_STAMP, "it has meeting/1");
+  expect(meeting && meeting->reserved == 0, "it has meeting/1");
 }
 
 tutti_meeting_config configuration(const char* place = "") {

@@ -64,7 +64,6 @@ tutti_status flush(tutti_link*, tutti_region* handle, const void* data, uint64_t
 const tutti_transport table = [] {
   tutti_transport t{};
   t.struct_size = sizeof t;
-  t.stamp = TUTTI_TRANSPORT_STAMP;
   t.name = "stand-in";
   t.summary = "host memory that stands for a device's";
   t.open_domain = [](void*, const tutti_domain_config* config, tutti_domain** domain) {

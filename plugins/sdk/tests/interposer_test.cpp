@@ -29,7 +29,7 @@ void tell_rail(const tutti_rail_sink* sink, const char* name) {
   rail.name = name;
   sink->rail(sink->self, &rail);
 }
-tutti_rails rails{sizeof(tutti_rails), TUTTI_RAILS_STAMP,
+tutti_rails rails{sizeof(tutti_rails), 0,
                   [](void* self, const tutti_rail_sink* sink) -> tutti_status {
                     asked_self = self;
                     tell_rail(sink, "of the host");

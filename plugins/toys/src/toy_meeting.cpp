@@ -96,7 +96,7 @@ void gather(Room& room, const void* mine, uint64_t bytes, void* all) {
 
 constexpr tutti_meeting meeting{
     sizeof(tutti_meeting),
-    TUTTI_MEETING_STAMP,
+    0,
     nullptr,
     "toy",
     "threads of one process that name the same place",

@@ -39,8 +39,8 @@ Network look(const std::string& name) {
   const tutti_rails* rails = rails_of(*transport);
   if (!rails) {
     network.problem = "this plugin does not tell of its rails";
-  } else if (rails->stamp != TUTTI_RAILS_STAMP) {
-    network.problem = "its table of rails is of another draft; compile the plugin with this Tutti's headers";
+  } else if (const tutti::SizeVerdict verdict = tutti::judge_table(rails); verdict.status < 0) {
+    network.problem = "its table of rails: " + verdict.text;
   } else {
     const tutti_rail_sink sink{sizeof sink, 0, &network.rails, take_rail};
     if (rails->of_host(transport->self, &sink) < 0) network.problem = tutti::take_plugin_error();

@@ -80,8 +80,6 @@ extern "C" {
 #endif
 
 #define TUTTI_ALGORITHM_ID "tutti.algorithm/1"
-/* The draft's stamp: a hash of the layout below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_ALGORITHM_STAMP 0xeafceafeu
 
 enum { TUTTI_BUFFER_IN = 1, TUTTI_BUFFER_OUT = 2, TUTTI_BUFFER_SCRATCH = 3 };
 
@@ -216,7 +214,7 @@ typedef struct tutti_schedule_sink {
 
 typedef struct tutti_algorithm {
   uint32_t struct_size;
-  uint32_t stamp; /* TUTTI_ALGORITHM_STAMP */
+  uint32_t reserved; /* 0 */
   void* self;
   const char* name;     /* what users type: "ring". Unique among algorithms. Lives as long as the process. */
   const char* summary;  /* one line */

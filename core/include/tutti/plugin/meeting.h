@@ -18,8 +18,6 @@ extern "C" {
 #endif
 
 #define TUTTI_MEETING_ID "tutti.meeting/1"
-/* The draft's stamp: a hash of the layouts below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_MEETING_STAMP 0x9bb72d63u
 
 /* One rank's part in one meeting. Opaque; belongs to the plugin. */
 typedef struct tutti_room tutti_room;
@@ -37,7 +35,7 @@ typedef struct tutti_meeting_config {
 
 typedef struct tutti_meeting {
   uint32_t struct_size;
-  uint32_t stamp; /* TUTTI_MEETING_STAMP */
+  uint32_t reserved; /* 0 */
   void* self;
   const char* name;    /* NAME. Unique among meetings. Lives as long as the process. */
   const char* summary; /* one line */

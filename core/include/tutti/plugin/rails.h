@@ -16,8 +16,6 @@ extern "C" {
 #endif
 
 #define TUTTI_RAILS_ID "tutti.rails/1"
-/* The draft's stamp: a hash of the layouts below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_RAILS_STAMP 0x96e2812au
 
 /* Frozen layout, 32 bytes. */
 typedef struct tutti_rail_address {
@@ -53,7 +51,7 @@ typedef struct tutti_rail_sink {
 
 typedef struct tutti_rails {
   uint32_t struct_size;
-  uint32_t stamp; /* TUTTI_RAILS_STAMP */
+  uint32_t reserved; /* 0 */
   /* [control] Reports every rail of this host. An endpoint that this thread opened now would use the chosen ones. If no
    * rail can be chosen, each states the reason. TUTTI_NOT_SUPPORTED (with set_error): the host has no rail. */
   tutti_status (*of_host)(void* self, const tutti_rail_sink* sink);

@@ -58,10 +58,6 @@ extern "C" {
 #define TUTTI_TRANSPORT_ID "tutti.transport/1"
 #define TUTTI_VIEW_ID "tutti.view/1"
 #define TUTTI_WAIT_FD_ID "tutti.wait_fd/1"
-/* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_TRANSPORT_STAMP 0x27c65befu
-#define TUTTI_VIEW_STAMP 0x9efe9446u
-#define TUTTI_WAIT_FD_STAMP 0x50f65135u
 
 /* Every transport carries control messages of this size; tutti_transport_caps.control_bytes may be larger. */
 #define TUTTI_CONTROL_BYTES 240u
@@ -195,7 +191,7 @@ typedef struct tutti_completion {
 
 typedef struct tutti_transport {
   uint32_t struct_size;
-  uint32_t stamp; /* TUTTI_TRANSPORT_STAMP */
+  uint32_t reserved; /* 0 */
   void* self;
   const char* name;    /* what users type: "shm". Unique among transports. Lives as long as the process. */
   const char* summary; /* one line */
@@ -267,7 +263,7 @@ typedef struct tutti_transport {
  * error store; failures appear in the endpoint's progress. All functions [progress]. */
 typedef struct tutti_view {
   uint32_t struct_size;
-  uint32_t stamp; /* TUTTI_VIEW_STAMP */
+  uint32_t reserved; /* 0 */
   /* The next message of the lane, or NULL: none yet. The bytes stay readable until release. Another call before release
    * returns the same message. A message of no bytes returns a non-NULL pointer. */
   const void* (*try_receive)(tutti_link* link, uint32_t lane, uint64_t* bytes);
@@ -300,7 +296,7 @@ typedef struct tutti_view {
 /* wait_fd/1: sleeping instead of polling. All functions [progress]. */
 typedef struct tutti_wait_fd {
   uint32_t struct_size;
-  uint32_t stamp; /* TUTTI_WAIT_FD_STAMP */
+  uint32_t reserved; /* 0 */
   /* A descriptor for poll(2) with POLLIN. It stays the transport's and valid until the endpoint is closed. Endpoints of
    * one family may have the same. */
   tutti_status (*get_fd)(tutti_endpoint* endpoint, int32_t* fd);

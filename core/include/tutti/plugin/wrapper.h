@@ -16,7 +16,7 @@ extern "C" {
 
 #define TUTTI_WRAPPER_ID "tutti.wrapper/1"
 /* The draft's stamp: a hash of the layout below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_WRAPPER_STAMP 0x8bb2485au
+#define TUTTI_WRAPPER_STAMP 0x8b5cfe77u
 
 typedef struct tutti_wrapper {
   uint32_t struct_size;

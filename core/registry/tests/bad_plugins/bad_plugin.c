@@ -7,7 +7,7 @@
 #define OTHER_ABI 1
 #define SHORT_ENTRY 2
 #define NO_INIT 3
-#define OTHER_STAMP 4
+#define A_DRAFT 4
 #define SHORT_TABLE 5
 #define NULL_FUNCTION 6
 #define INIT_FAILS 7
@@ -25,7 +25,7 @@ static tutti_status schedule(void* self, const tutti_query* query, const tutti_s
 }
 static const tutti_algorithm algorithm = {
     BAD == SHORT_TABLE ? 16 : sizeof(tutti_algorithm),
-    BAD == OTHER_STAMP ? 0xdeadbeefu : TUTTI_ALGORITHM_STAMP,
+    BAD == A_DRAFT ? 0xdeadbeefu : 0,
     0,
     BAD == NAME_TAKEN ? "ring" : "bad",
     "a bad one",

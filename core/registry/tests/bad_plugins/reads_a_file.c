@@ -14,7 +14,7 @@ static tutti_status schedule(void* self, const tutti_query* query, const tutti_s
   return TUTTI_INTERNAL;
 }
 static tutti_algorithm algorithm = {sizeof(tutti_algorithm),
-                                    TUTTI_ALGORITHM_STAMP,
+                                    0,
                                     0,
                                     "from-file",
                                     "a schedule that was read from a file",

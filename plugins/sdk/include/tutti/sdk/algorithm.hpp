@@ -392,7 +392,6 @@ template <typename T>
 constexpr tutti_algorithm make_algorithm() {
   tutti_algorithm table{};
   table.struct_size = sizeof table;
-  table.stamp = TUTTI_ALGORITHM_STAMP;
   table.name = T::name;
   table.summary = T::summary;
   table.collectives = T::collectives;

@@ -266,7 +266,6 @@ const tutti_transport* interposer_table() {
 
 inline Interposer::Interposer(const char* name, const char* summary) {
   table_.struct_size = sizeof table_;
-  table_.stamp = TUTTI_TRANSPORT_STAMP;
   table_.self = this;
   table_.name = name;
   table_.summary = summary;
@@ -291,9 +290,8 @@ inline const tutti_transport* Interposer::find_wrapped() {
     throw Error(TUTTI_NOT_FOUND, std::string(table_.name) + " cannot wrap the transport of the plugin \"" + id +
                                      "\": no such plugin is loaded, or it has no transport");
   if (api == &table_) throw Error(TUTTI_INVALID_ARGUMENT, std::string(table_.name) + " cannot wrap itself");
-  if (judge_size(api).status < 0 || api->stamp != TUTTI_TRANSPORT_STAMP)
-    throw Error(TUTTI_NOT_SUPPORTED,
-                std::string(table_.name) + " cannot wrap " + id + ": it was compiled with other headers");
+  if (const SizeVerdict verdict = judge_table(api); verdict.status < 0)
+    throw Error(verdict.status, std::string(table_.name) + " cannot wrap " + id + ": its " + verdict.text);
   return api;
 }
 
@@ -390,7 +388,6 @@ inline void Interposer::fill_transport() {
 
 inline void Interposer::fill_view() {
   view_.struct_size = sizeof view_;
-  view_.stamp = TUTTI_VIEW_STAMP;
   view_.try_receive = [](tutti_link* link, uint32_t lane, uint64_t* bytes) {
     return from_handle<Link>(link).try_receive(lane, bytes);
   };
@@ -403,7 +400,6 @@ inline void Interposer::fill_view() {
 
 inline void Interposer::fill_wait_fd() {
   wait_fd_.struct_size = sizeof wait_fd_;
-  wait_fd_.stamp = TUTTI_WAIT_FD_STAMP;
   wait_fd_.get_fd = [](tutti_endpoint* endpoint, int32_t* fd) {
     return guard([&] { return from_handle<Endpoint>(endpoint).get_fd(fd); });
   };
@@ -413,7 +409,6 @@ inline void Interposer::fill_wait_fd() {
 
 inline void Interposer::fill_rails() {
   rails_.struct_size = sizeof rails_;
-  rails_.stamp = TUTTI_RAILS_STAMP;
   rails_.of_host = [](void* self, const tutti_rail_sink* sink) { return guard([&] { return of(self).rails(sink); }); };
 }
 

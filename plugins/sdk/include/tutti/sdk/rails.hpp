@@ -45,7 +45,6 @@ template <typename T>
 constexpr tutti_rails make_rails() {
   tutti_rails table{};
   table.struct_size = sizeof table;
-  table.stamp = TUTTI_RAILS_STAMP;
   table.of_host = [](void*, const tutti_rail_sink* sink) {
     return guard([&] { tell(T::rails(), accepted_offer(sink)); });
   };

@@ -50,7 +50,6 @@ template <typename Link>
 constexpr tutti_view make_view() {
   tutti_view table{};
   table.struct_size = sizeof table;
-  table.stamp = TUTTI_VIEW_STAMP;
   table.try_receive = [](tutti_link* link, uint32_t lane, uint64_t* bytes) -> const void* {
     return from_handle<Link>(link).try_receive(lane, *bytes);
   };
@@ -86,7 +85,6 @@ template <typename Endpoint>
 constexpr tutti_wait_fd make_wait_fd() {
   tutti_wait_fd table{};
   table.struct_size = sizeof table;
-  table.stamp = TUTTI_WAIT_FD_STAMP;
   table.get_fd = [](tutti_endpoint* endpoint, int32_t* fd) {
     return guard([&] { *fd = from_handle<Endpoint>(endpoint).wait_fd(); });
   };
@@ -205,7 +203,6 @@ constexpr tutti_transport make_transport() {
   using Table = TransportTable<T>;
   tutti_transport table{};
   table.struct_size = sizeof table;
-  table.stamp = TUTTI_TRANSPORT_STAMP;
   table.name = T::name;
   table.summary = T::summary;
   table.query = Table::query;

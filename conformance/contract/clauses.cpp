@@ -15,9 +15,9 @@ constexpr Clause table[] = {
      "`get_interface` must return NULL for an unknown id and for an index past the last. For an id that the plugin "
      "has, it must return the same table every time. The same holds for a transport's own `get_interface`."},
     {"E-4",
-     "Every table must have its revision's size and stamp and all mandatory functions. It must have both functions of "
-     "an optional pair or neither. A table with a name must have a lower-case name and a summary. Two tables of one "
-     "kind must not have the same name."},
+     "Every table must have its revision's size and all mandatory functions, and the stamp of a draft, or 0 there if "
+     "the interface is stable. It must have both functions of an optional pair or neither. A table with a name must "
+     "have a lower-case name and a summary. Two tables of one kind must not have the same name."},
     {"E-5",
      "A function that returns an error must first call `set_error` on the same thread, with the same status and with "
      "a text. The functions of view/1 are exempt."},

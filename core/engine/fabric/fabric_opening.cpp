@@ -19,6 +19,8 @@ namespace tutti::core {
 namespace {
 
 constexpr uint64_t smallest_fragment = 4096, wrapper_reserve = 64;
+// Of the flags that the core must understand (docs/abi.md, rule 6).
+constexpr uint64_t known_flags = TUTTI_TRANSPORT_NEEDS_FLUSH | TUTTI_TRANSPORT_MARKS;
 
 std::string version_of_transport(const std::string& name) {
   for (const PluginRecord& record : list_plugins())
@@ -35,6 +37,10 @@ tutti_transport_caps caps_of(const tutti_transport* api, tutti_domain* domain, s
   if (const tutti_status able = api->query(domain, &caps); able < 0) throw Failure(able, take_plugin_error());
   if (const SizeVerdict verdict = judge_size(&caps); verdict.status < 0)
     throw Failure(TUTTI_INTERNAL, fmt::format("transport {}: query: {}", api->name, verdict.text));
+  if (const uint64_t unknown = caps.flags & UINT32_MAX & ~known_flags; unknown != 0)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("transport {} claims the flags {:#x}, which this Tutti does not know "
+                                                   "and must know: use a newer Tutti, or an older version of its plugin",
+                                                   api->name, unknown));
   if (caps.fragment_bytes < least || caps.receive_depth < 2 || caps.control_bytes < TUTTI_CONTROL_BYTES)
     throw Failure(TUTTI_INTERNAL, fmt::format("transport {} claims fragment_bytes {} (at least {} is required), "
                                               "receive_depth {} (at least 2) and control_bytes {} (at least {})",

@@ -13,27 +13,9 @@ namespace {
 
 constexpr size_t longest_name = 64;
 
+constexpr uint32_t stable = 0;  // in the place of a draft's stamp
+
 constexpr const char* naming = "1 to 64 lower case letters, digits, - and _";
-
-// The size of a draft's table, and its stamp. The stamp comes before the tail: another draft's table is reported as such.
-template <typename Table>
-std::string check_draft(const Table* table, const char* id, uint32_t stamp) {
-  if (const SizeVerdict verdict = judge_offer(table); verdict.status < 0)
-    return fmt::format("its {} table: {}", id, verdict.text);
-  if (table->stamp != stamp)
-    return fmt::format(
-        "its {} table has draft stamp {:#010x}, this Tutti has {:#010x}: compile the plugin with this Tutti's headers",
-        id, table->stamp, stamp);
-  const SizeVerdict verdict = judge_size(table);
-  return verdict.status < 0 ? fmt::format("its {} table: {}", id, verdict.text) : "";
-}
-
-// The size of a stable interface's table.
-template <typename Table>
-std::string check_stable(const Table* table, const char* id) {
-  const SizeVerdict verdict = judge_table(table);
-  return verdict.status < 0 ? fmt::format("its {} table: {}", id, verdict.text) : "";
-}
 
 using Functions = std::initializer_list<std::pair<const char*, bool>>;
 
@@ -54,9 +36,12 @@ bool table_well_named(const Table* table) {
   return well_named(name.substr(0, colon).c_str()) && well_named(name.substr(colon + 1).c_str());
 }
 
-// The name of a table that has been found to be of the right kind, and its mandatory functions.
+// A table's size and stamp (0: the interface is stable), its name where it has one, and its mandatory functions.
+// `first_missing` looks only at what these cover.
 template <typename Table, typename Missing>
-std::string check_contents(const Table* table, const char* word, Missing&& first_missing) {
+std::string check_table(const Table* table, const char* word, const char* id, uint32_t stamp, Missing&& first_missing) {
+  if (const SizeVerdict verdict = judge_table(table, stamp); verdict.status < 0)
+    return fmt::format("its {} table: {}", id, verdict.text);
   std::string subject = word;
   if constexpr (requires { table->name; }) {
     if (!table_well_named(table)) return fmt::format("the name of a {} must be {}", word, naming);
@@ -64,19 +49,6 @@ std::string check_contents(const Table* table, const char* word, Missing&& first
   }
   const char* name = first_missing();
   return name ? fmt::format("{}: the mandatory function {} is NULL", subject, name) : "";
-}
-
-template <typename Table, typename Missing>
-std::string check_table(const Table* table, const char* word, const char* id, Missing&& first_missing) {
-  if (std::string reason = check_stable(table, id); !reason.empty()) return reason;
-  return check_contents(table, word, first_missing);
-}
-
-// The same for a draft.
-template <typename Table, typename Missing>
-std::string check_table(const Table* table, const char* word, const char* id, uint32_t stamp, Missing&& first_missing) {
-  if (std::string reason = check_draft(table, id, stamp); !reason.empty()) return reason;
-  return check_contents(table, word, first_missing);
 }
 
 }  // namespace
@@ -90,7 +62,7 @@ bool well_named(const char* name) {
 }
 
 std::string check_interface(const tutti_transport* t) {
-  std::string reason = check_table(t, "transport", TUTTI_TRANSPORT_ID, [&] {
+  std::string reason = check_table(t, "transport", TUTTI_TRANSPORT_ID, stable, [&] {
     return missing({{"open_domain", t->open_domain},
                     {"close_domain", t->close_domain},
                     {"query", t->query},
@@ -124,7 +96,7 @@ std::string check_interface(const tutti_collective* c) {
 }
 
 std::string check_interface(const tutti_meeting* m) {
-  return check_table(m, "meeting", TUTTI_MEETING_ID, [&] {
+  return check_table(m, "meeting", TUTTI_MEETING_ID, stable, [&] {
     return missing({{"open", m->open}, {"all_gather", m->all_gather}, {"abort", m->abort}, {"close", m->close}});
   });
 }
@@ -159,7 +131,7 @@ std::string check_interface(const tutti_rma* r) {
 }
 
 std::string check_interface(const tutti_algorithm* a) {
-  return check_table(a, "algorithm", TUTTI_ALGORITHM_ID, [&] {
+  return check_table(a, "algorithm", TUTTI_ALGORITHM_ID, stable, [&] {
     return missing({{"supports", a->supports}, {"schedule", a->schedule}});
   });
 }
@@ -201,28 +173,27 @@ std::string check_interface(const tutti_executor* e) {
 std::string check_optional(const tutti_transport& transport, const tutti_view* view, const tutti_wait_fd* wait,
                            const tutti_rails* rails, const tutti_mapped* mapped) {
   std::string reason;
-  const auto check = [&](const auto* table, const char* id, auto&& first_missing) {
-    if (table && reason.empty()) reason = check_table(table, id, id, first_missing);
+  const auto check = [&](const auto* table, const char* id, uint32_t stamp, auto&& first_missing) {
+    if (table && reason.empty()) reason = check_table(table, id, id, stamp, first_missing);
   };
-  check(view, TUTTI_VIEW_ID, [&] {
+  check(view, TUTTI_VIEW_ID, stable, [&] {
     return missing({{"try_receive", view->try_receive},
                     {"release", view->release},
                     {"try_reserve", view->try_reserve},
                     {"commit", view->commit}});
   });
-  check(wait, TUTTI_WAIT_FD_ID, [&] {
+  check(wait, TUTTI_WAIT_FD_ID, stable, [&] {
     return missing({{"get_fd", wait->get_fd}, {"arm", wait->arm}, {"disarm", wait->disarm}});
   });
-  check(rails, TUTTI_RAILS_ID, [&] { return missing({{"of_host", rails->of_host}}); });
-  if (mapped && reason.empty())
-    reason = check_table(mapped, TUTTI_MAPPED_ID, TUTTI_MAPPED_ID, TUTTI_MAPPED_STAMP, [&] {
-      return missing({{"share", mapped->share},
-                      {"share_state", mapped->share_state},
-                      {"withdraw", mapped->withdraw},
-                      {"open_mapping", mapped->open_mapping},
-                      {"close_mapping", mapped->close_mapping},
-                      {"decline", mapped->decline}});
-    });
+  check(rails, TUTTI_RAILS_ID, stable, [&] { return missing({{"of_host", rails->of_host}}); });
+  check(mapped, TUTTI_MAPPED_ID, TUTTI_MAPPED_STAMP, [&] {
+    return missing({{"share", mapped->share},
+                    {"share_state", mapped->share_state},
+                    {"withdraw", mapped->withdraw},
+                    {"open_mapping", mapped->open_mapping},
+                    {"close_mapping", mapped->close_mapping},
+                    {"decline", mapped->decline}});
+  });
   return reason.empty() ? reason : fmt::format("transport {}: {}", transport.name, reason);
 }
 

@@ -48,16 +48,25 @@ SizeVerdict judge_size(const Struct* given) {
                                    " bytes that are known here: leave it zero, or use a newer version here"};
 }
 
-// For a table that a plugin offers for a stable interface. The drafts had a stamp where the stable table has `reserved`.
+// For a table that a plugin offers. Behind its size it has the stamp of a draft, or 0 if the interface is stable. The
+// stamp comes before the tail: a table of another draft is reported as such.
 template <typename Table>
-SizeVerdict judge_table(const Table* given) {
-  SizeVerdict verdict = judge_offer(given);
-  if (verdict.status < 0 || given->reserved == 0) return verdict.status < 0 ? verdict : judge_size(given);
-  constexpr const char* digits = "0123456789abcdef";
-  std::string stamp;
-  for (int shift = 28; shift >= 0; shift -= 4) stamp += digits[given->reserved >> shift & 0xf];
-  return {TUTTI_NOT_SUPPORTED, std::string(tutti_mandatory<Table>::name) + " is of a draft, of stamp 0x" + stamp +
-                                   ", and this Tutti has version 1: compile the plugin with this Tutti's headers"};
+SizeVerdict judge_table(const Table* given, uint32_t stamp = 0) {
+  if (SizeVerdict verdict = judge_offer(given); verdict.status < 0) return verdict;
+  uint32_t found = 0;
+  if constexpr (requires { given->stamp; })
+    found = given->stamp;
+  else
+    found = given->reserved;
+  if (found == stamp) return judge_size(given);
+  const auto hexadecimal = [](uint32_t value) {
+    std::string text = "0x";
+    for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[value >> shift & 0xf];
+    return text;
+  };
+  return {TUTTI_NOT_SUPPORTED, std::string(tutti_mandatory<Table>::name) + " has draft stamp " + hexadecimal(found) +
+                                   ", this Tutti has " + (stamp ? hexadecimal(stamp) : "the stable table, with 0") +
+                                   ": compile the plugin with this Tutti's headers"};
 }
 
 // The part of a judged struct that the receiver knows. Fields beyond the struct's end are zero.

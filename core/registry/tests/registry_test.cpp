@@ -30,7 +30,7 @@ TEST(Registry, RefusesWithTheReason) {
       {folder + "/libbad_1.so", "compiled for plugin ABI 77, this Tutti has ABI 1"},
       {folder + "/libbad_2.so", "its entry table: tutti_plugin_entry_table.struct_size is 8, expected at least 40"},
       {folder + "/libbad_3.so", "lacks info, init or get_interface"},
-      {folder + "/libbad_4.so", "tutti_algorithm is of a draft, of stamp 0xdeadbeef, and this Tutti has version 1"},
+      {folder + "/libbad_4.so", "tutti_algorithm has draft stamp 0xdeadbeef, this Tutti has the stable table"},
       {folder + "/libbad_5.so", "its tutti.algorithm/1 table: tutti_algorithm.struct_size is 16, expected at least 56"},
       {folder + "/libbad_6.so", "the mandatory function supports is NULL"},
       {folder + "/libbad_7.so", "the moon is full"},

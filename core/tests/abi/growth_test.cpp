@@ -71,7 +71,8 @@ TEST(Growth, ATransportThatAsksForMoreOrLiesIsRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {"asking-view", "its tutti.view/1 table: tutti_view.struct_size is"},
       {"demanding", "claims the flags 0x20, which this Tutti does not know and must know"},
-      {"draft-rails", "its tutti.rails/1 table: tutti_rails is of a draft, of stamp 0x96e2812a"},
+      {"draft-rails",
+       "its tutti.rails/1 table: tutti_rails has draft stamp 0x96e2812a, this Tutti has the stable table"},
       {"short-wait", "its tutti.wait_fd/1 table: tutti_wait_fd.struct_size is"},
       {"half-marks", "its view has no set_mark or no get_mark"},
       {"tiny", "claims fragment_bytes 100 (at least 4096 is required)"},

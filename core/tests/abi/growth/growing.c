@@ -93,12 +93,12 @@ static const void* get_interface(const char* id, uint32_t index) {
   return NULL;
 }
 
-static const tutti_plugin_info info = {sizeof info, 0, name, "1.0.0", "Tutti", "Apache-2.0", "a plugin of another minor version"};
-TUTTI_EXPORT const tutti_plugin_entry_table tutti_plugin_entry = {
-    sizeof(tutti_plugin_entry_table),
-    TUTTI_ABI_MAJOR,
-    VARIANT == OLDER ? TUTTI_ABI_MINOR : NEXT_MINOR,
-    0,
-    &info,
-    init,
-    get_interface};
+static const tutti_plugin_info info = {
+    sizeof info, 0, name, "1.0.0", "Tutti", "Apache-2.0", "a plugin of another minor version"};
+TUTTI_EXPORT const tutti_plugin_entry_table tutti_plugin_entry = {sizeof(tutti_plugin_entry_table),
+                                                                  TUTTI_ABI_MAJOR,
+                                                                  VARIANT == OLDER ? TUTTI_ABI_MINOR : NEXT_MINOR,
+                                                                  0,
+                                                                  &info,
+                                                                  init,
+                                                                  get_interface};

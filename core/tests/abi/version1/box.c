@@ -15,7 +15,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of `told` */
 static struct told {
   struct told* next;
   box* at;
-} * told;
+}* told;
 
 static uint64_t random_number(void) {
   uint64_t number = 0;

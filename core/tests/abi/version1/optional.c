@@ -34,7 +34,9 @@ static void commit(tutti_link* handle, uint32_t lane, uint64_t bytes) {
   publish(l->out, &l->out->rings[lane], s, bytes, l->lanes[lane].mark);
   l->owner->sent += bytes;
 }
-static void set_mark(tutti_link* handle, uint32_t lane, uint32_t mark) { ((link_state*)handle)->lanes[lane].mark = mark; }
+static void set_mark(tutti_link* handle, uint32_t lane, uint32_t mark) {
+  ((link_state*)handle)->lanes[lane].mark = mark;
+}
 static uint32_t get_mark(tutti_link* handle, uint32_t lane) {
   slot* m = next_message(&((link_state*)handle)->in->rings[lane]);
   return m ? m->mark : 0;

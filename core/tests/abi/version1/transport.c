@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * transport/1: endpoints and links. */
+#include "transport.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "transport.h"
 
 typedef struct {
   uint64_t process, token;
@@ -110,8 +110,8 @@ static void advance(link_state* l, tutti_completion* out, uint32_t capacity, uin
   if (l->untold && *n < capacity && *texts < TEXTS) {
     l->untold = 0;
     snprintf(e->reasons[*texts], sizeof e->reasons[0], "version1: rank %u: %s", l->peer, l->why);
-    const tutti_completion record = {TUTTI_COMPLETION_PEER_FAILED, TUTTI_PEER_FAILED, l->peer, 0, 0, 0,
-                                     e->reasons[(*texts)++],       0};
+    const tutti_completion record = {
+        TUTTI_COMPLETION_PEER_FAILED, TUTTI_PEER_FAILED, l->peer, 0, 0, 0, e->reasons[(*texts)++], 0};
     out[(*n)++] = record;
   }
 }
@@ -181,9 +181,7 @@ static tutti_status open_endpoint(tutti_domain* domain, const tutti_endpoint_con
   return TUTTI_OK;
 }
 
-static tutti_status failure(const link_state* l) {
-  return version1_refuse(l->failed, "rank %u: %s", l->peer, l->why);
-}
+static tutti_status failure(const link_state* l) { return version1_refuse(l->failed, "rank %u: %s", l->peer, l->why); }
 
 /* Sends this rank's hello, once. TUTTI_AGAIN: no room now. */
 static tutti_status say_hello(link_state* l) {
@@ -229,7 +227,7 @@ static tutti_status receive_pair(tutti_endpoint* handle, uint32_t peer, const vo
     return TUTTI_OK;
   }
   l->out = take_told(text.token);
-  if (!l->out) {  /* the peer has closed its endpoint in the meantime */
+  if (!l->out) { /* the peer has closed its endpoint in the meantime */
     l->out = make_box(e->config.lanes, e->wake);
     if (!l->out) return version1_refuse(TUTTI_NO_RESOURCES, "rank %u: there is no memory for its messages", peer);
     atomic_store(&l->out->ended, 1);
@@ -249,8 +247,8 @@ static tutti_status check(const link_state* l, const tutti_transfer* t) {
     return version1_refuse(TUTTI_INVALID_ARGUMENT, "rank %u: lane %u, kind %u or the region is unknown", l->peer,
                            t->lane, (unsigned)t->kind);
   if (t->bytes > (is_inline ? INLINE : FRAGMENT) || (is_inline && !is_send))
-    return version1_refuse(TUTTI_INVALID_ARGUMENT, "rank %u: a %s%s of %llu bytes", l->peer,
-                           is_inline ? "INLINE " : "", what, (unsigned long long)t->bytes);
+    return version1_refuse(TUTTI_INVALID_ARGUMENT, "rank %u: a %s%s of %llu bytes", l->peer, is_inline ? "INLINE " : "",
+                           what, (unsigned long long)t->bytes);
   return l->failed && !l->untold ? failure(l) : TUTTI_OK;
 }
 
@@ -269,7 +267,8 @@ static tutti_status post(tutti_endpoint* handle, const tutti_transfer* t) {
   }
   if (!put(l, t->lane, t->mark, t->data, t->bytes)) return TUTTI_AGAIN;
   e->sent += t->bytes;
-  if (!(t->flags & TUTTI_TRANSFER_INLINE)) e->events[e->n_events++] = transfer_ended(l, t->cookie, TUTTI_OK, t->bytes, 0);
+  if (!(t->flags & TUTTI_TRANSFER_INLINE))
+    e->events[e->n_events++] = transfer_ended(l, t->cookie, TUTTI_OK, t->bytes, 0);
   return TUTTI_OK;
 }
 
@@ -283,7 +282,7 @@ static tutti_status progress(tutti_endpoint* handle, tutti_completion* completio
   if (e->n_events) memmove(e->events, e->events + *n, e->n_events * sizeof *completions);
   for (uint32_t peer = 0; peer < e->config.nranks && e->n_events == 0; ++peer)
     if (e->links[peer].in) advance(&e->links[peer], completions, capacity, n, &texts);
-  if (*n == capacity || texts == TEXTS) --e->seen;  /* perhaps not all was shown */
+  if (*n == capacity || texts == TEXTS) --e->seen; /* perhaps not all was shown */
   return TUTTI_OK;
 }
 

@@ -53,10 +53,10 @@ typedef struct {
 typedef struct {
   endpoint* owner;
   uint32_t peer;
-  box *in, *out;        /* out: once the peer's hello has come */
-  uint32_t said;        /* this rank's hello is sent */
-  tutti_status failed;  /* not TUTTI_OK: nothing is taken any more */
-  uint32_t untold;      /* the record of a loss has not been written yet */
+  box *in, *out;       /* out: once the peer's hello has come */
+  uint32_t said;       /* this rank's hello is sent */
+  tutti_status failed; /* not TUTTI_OK: nothing is taken any more */
+  uint32_t untold;     /* the record of a loss has not been written yet */
   const char* why;
   lane_state* lanes;
 } link_state;

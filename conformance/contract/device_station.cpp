@@ -19,7 +19,7 @@ constexpr uint64_t page_of_host = 4096;
 }  // namespace
 
 void judge(const tutti_device* d) {
-  judge_stamp(d, TUTTI_DEVICE_ID, TUTTI_DEVICE_STAMP);
+  judge_table_of(TUTTI_DEVICE_ID, d, TUTTI_DEVICE_STAMP);
   judge_name("device", d->name, d->summary);
   const std::pair<const char*, bool> functions[] = {
       {"query", d->query},       {"classify", d->classify},     {"allocate", d->allocate},      {"release", d->release},
@@ -31,7 +31,7 @@ void judge(const tutti_device* d) {
 }
 
 void judge(const tutti_executor* e) {
-  judge_stamp(e, TUTTI_EXECUTOR_ID, TUTTI_EXECUTOR_STAMP);
+  judge_table_of(TUTTI_EXECUTOR_ID, e, TUTTI_EXECUTOR_STAMP);
   const std::pair<const char*, bool> functions[] = {{"prepare", e->prepare},
                                                     {"stream_state", e->stream_state},
                                                     {"create_event", e->create_event},

@@ -16,7 +16,7 @@ constexpr uint32_t visitors = 3;
 
 const tutti_meeting* meeting_under_test(Bench& bench) {
   return table_under_test<tutti_meeting>(bench, TUTTI_MEETING_ID, "meeting", [](const tutti_meeting* table) {
-    judge_stable(table, TUTTI_MEETING_ID);
+    judge_table_of(TUTTI_MEETING_ID, table);
     require(table->open && table->all_gather && table->abort && table->close, "E-4",
             "a table of " TUTTI_MEETING_ID " is incomplete");
     judge_name("meeting", table->name, table->summary);

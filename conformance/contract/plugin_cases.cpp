@@ -110,7 +110,7 @@ void walk(Bench& bench, const char* id, void (*judge_one)(const Table*), uint32_
 }
 
 void judge_algorithm(const tutti_algorithm* a) {
-  judge_stable(a, TUTTI_ALGORITHM_ID);
+  judge_table_of(TUTTI_ALGORITHM_ID, a);
   judge_name("algorithm", a->name, a->summary);
   require(a->supports && a->schedule, "E-4", "algorithm {}: {} is NULL", a->name,
           a->supports ? "schedule" : "supports");

@@ -14,7 +14,7 @@ namespace {
 
 const tutti_rma* rma_under_test(Bench& bench) {
   return table_under_test<tutti_rma>(bench, TUTTI_RMA_ID, "rma", [](const tutti_rma* table) {
-    judge_stamp(table, TUTTI_RMA_ID, TUTTI_RMA_STAMP);
+    judge_table_of(TUTTI_RMA_ID, table, TUTTI_RMA_STAMP);
     require(table->open && table->abort && table->put && table->get && table->signal, "E-4",
             "a table of " TUTTI_RMA_ID " is incomplete");
     judge_name("rma", table->name, table->summary);

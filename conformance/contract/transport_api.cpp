@@ -17,7 +17,7 @@ void judge_name(const char* kind, const char* name, const char* summary) {
 }
 
 void judge(const tutti_transport* t) {
-  judge_stable(t, TUTTI_TRANSPORT_ID);
+  judge_table_of(TUTTI_TRANSPORT_ID, t);
   judge_name("transport", t->name, t->summary);
   const std::pair<const char*, bool> functions[] = {{"open_domain", t->open_domain},
                                                     {"close_domain", t->close_domain},
@@ -94,7 +94,7 @@ const void* Bench::interface(const char* id) {
 const tutti_view* Bench::view() {
   const auto* table = static_cast<const tutti_view*>(interface(TUTTI_VIEW_ID));
   if (!table) throw NotOffered{"it does not offer " TUTTI_VIEW_ID};
-  judge_stable(table, TUTTI_VIEW_ID);
+  judge_table_of(TUTTI_VIEW_ID, table);
   require(table->try_receive && table->release && table->try_reserve && table->commit, "E-4",
           "view/1: try_receive, release, try_reserve or commit is NULL");
   require(!table->send_region == !table->released, "E-4",
@@ -109,7 +109,7 @@ const tutti_view* Bench::view() {
 const tutti_wait_fd* Bench::wait_fd() {
   const auto* table = static_cast<const tutti_wait_fd*>(interface(TUTTI_WAIT_FD_ID));
   if (!table) throw NotOffered{"it does not offer " TUTTI_WAIT_FD_ID};
-  judge_stable(table, TUTTI_WAIT_FD_ID);
+  judge_table_of(TUTTI_WAIT_FD_ID, table);
   require(table->get_fd && table->arm && table->disarm, "E-4", "wait_fd/1: get_fd, arm or disarm is NULL");
   return table;
 }
@@ -117,7 +117,7 @@ const tutti_wait_fd* Bench::wait_fd() {
 const tutti_mapped* Bench::mapped() {
   const auto* table = static_cast<const tutti_mapped*>(interface(TUTTI_MAPPED_ID));
   if (!table) throw NotOffered{"it does not offer " TUTTI_MAPPED_ID};
-  judge_stamp(table, TUTTI_MAPPED_ID, TUTTI_MAPPED_STAMP);
+  judge_table_of(TUTTI_MAPPED_ID, table, TUTTI_MAPPED_STAMP);
   require(table->share && table->share_state && table->withdraw && table->open_mapping && table->close_mapping, "E-4",
           "mapped/1: share, share_state, withdraw, open_mapping, close_mapping or decline is NULL");
   return table;
@@ -126,7 +126,7 @@ const tutti_mapped* Bench::mapped() {
 const tutti_rails* Bench::rails() {
   const auto* table = static_cast<const tutti_rails*>(interface(TUTTI_RAILS_ID));
   if (!table) throw NotOffered{"it does not offer " TUTTI_RAILS_ID};
-  judge_stable(table, TUTTI_RAILS_ID);
+  judge_table_of(TUTTI_RAILS_ID, table);
   require(table->of_host, "E-4", "rails/1: of_host is NULL");
   return table;
 }

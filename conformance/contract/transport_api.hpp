@@ -68,18 +68,11 @@ struct OpenDomain {
 // E-4 of one table.
 void judge(const tutti_transport* table);
 void judge_name(const char* kind, const char* name, const char* summary);
+// The table's size, and the stamp of a draft.
 template <typename Table>
-void judge_stable(const Table* table, const char* kind) {
-  require_size(table, "E-4", kind);
-  require(table->reserved == 0, "E-4", "a table of {} has {:#010x} in reserved: it is of a draft, expected version 1",
-          kind, table->reserved);
-}
-// The same for a draft.
-template <typename Table>
-void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
-  require_size(table, "E-4", kind);
-  require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,
-          table->stamp, stamp);
+void judge_table_of(const char* kind, const Table* table, uint32_t stamp = 0) {
+  const SizeVerdict verdict = judge_table(table, stamp);
+  require(verdict.status == TUTTI_OK, "E-4", "a table of {}: {}", kind, verdict.text);
 }
 
 // Held during calls of [control] functions, which the core serialises: ranks of one process may be threads.

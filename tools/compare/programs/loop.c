@@ -40,10 +40,13 @@ static const char* const names[COLLECTIVES] = {"broadcast",  "reduce",  "all_red
 static const char* const modes[] = {"constant", "rewritten", "latency"};
 
 enum { CONSTANT, REWRITTEN, LATENCY, MODES };
-enum { LEAST_BATCHES = 3, BATCHES = 7, MOST_CALLS = 31, WARM_UP = 3, FIRST_BARRIERS = 50 };
+enum { LEAST_BATCHES = 3, BATCHES = 7, MOST_CALLS = 31, FIRST_BARRIERS = 50 };
+enum { LEAST_WARM_UP = 3, WARM_UP = 50, ESTIMATED = 3 };
 enum { LATENCY_CALLS = 20000, LATENCY_BLOCK = 200 };
 enum { PERIOD = 1021, VALUES = 97 }; /* of the input: primes, so that a wrong block does not look like the right one */
-static const double slow_us = 20000; /* of such a call one warm-up is enough */
+/* Libraries register memory, open connections and choose among ways in the first calls of a size: WARM_UP calls come
+ * first, or as many as fit into `warm_up_us`. Of a slow call one is enough. */
+static const double warm_up_us = 8000, slow_us = 20000;
 
 void* ordinary_memory(size_t bytes) {
   void* memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096 + 4096);
@@ -335,6 +338,12 @@ static int measure_latency(struct point* point, double limit_us, double estimate
   return check_output(point, 0);
 }
 
+static size_t warm_up_calls(double call_us) {
+  if (call_us > slow_us) return 1;
+  const double fit = warm_up_us / (call_us < 1 ? 1 : call_us);
+  return fit > WARM_UP ? WARM_UP : fit < LEAST_WARM_UP ? LEAST_WARM_UP : (size_t)fit;
+}
+
 /* 0, 1: a wrong result, -1: the library has no such collective. */
 static int measure_point(struct point* point, const int* wanted, double limit_us) {
   static int (*const measure_mode[MODES])(struct point*, double, double) = {measure_constant, measure_rewritten,
@@ -345,12 +354,12 @@ static int measure_point(struct point* point, const int* wanted, double limit_us
   if (check_output(point, 0) != 0) return 1;
   double begin = now_us();
   run(point);
-  const size_t more = agree(point, now_us() - begin > slow_us ? 1 : WARM_UP);
-  for (size_t i = 1; i < more; ++i) run(point);
+  const size_t warm_up = agree(point, warm_up_calls(now_us() - begin)), timed = warm_up < ESTIMATED ? warm_up : ESTIMATED;
+  for (size_t i = 1; i < warm_up; ++i) run(point);
   barrier(point->library);
   begin = now_us();
-  for (size_t i = 0; i < more; ++i) run(point);
-  double estimate = (now_us() - begin) / (double)more;
+  for (size_t i = 0; i < timed; ++i) run(point);
+  double estimate = (now_us() - begin) / (double)timed;
   if (estimate < 0.01) estimate = 0.01;
   for (int mode = 0; mode < MODES; ++mode) {
     if (!wanted[mode]) continue;

@@ -10,6 +10,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tutti/sized.hpp>
 
 namespace info {
 namespace {

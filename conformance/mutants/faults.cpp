@@ -259,7 +259,7 @@ constexpr Fault plugins[] = {
     {"upper-case-id", "E-2", "", "the id has upper-case letters"},
     {"any-id", "E-3", "", "get_interface answers every id"},
     {"endless", "E-3", "", "get_interface answers every index"},
-    {"no-stamp", "E-4", "", "the transport's table has another stamp"},
+    {"draft-stamp", "E-4", "", "the transport's table has the stamp of a draft"},
     {"half-a-pair", "E-4", "", "register_memory without deregister_memory"},
 };
 

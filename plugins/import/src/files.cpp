@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "msccl.hpp"
+#include "mscclpp.hpp"
 #include "plan.hpp"
 #include "schedule.hpp"
 
@@ -101,7 +102,8 @@ std::vector<std::string> files_of(const std::string& setting) {
 
 std::unique_ptr<Imported> import_plan(const std::string& file) {
   const std::string text = read_file(file);
-  Plan plan = read_msccl(file, text);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  Plan plan = first != text.npos && text[first] == '{' ? read_mscclpp(file, text) : read_msccl(file, text);
   const std::string name = algorithm_name(plan.name, file);
   auto imported = std::make_unique<Imported>(Imported{Scheduled(plan), name, "", file, {}});
   imported->summary = fmt::format("{} of {} ranks, imported from {}", sdk::collective_text(plan.collective), plan.ranks,

@@ -34,8 +34,9 @@ class Reader {
   explicit Reader(const std::string& file) { plan_.file = file; }
 
   Plan read(std::string_view text) {
-    read_xml(plan_.file, text,
-             {[this](Element& element, uint32_t depth) { begin(element, depth); }, [this](uint32_t depth) { end(depth); }});
+    read_xml(
+        plan_.file, text,
+        {[this](Element& element, uint32_t depth) { begin(element, depth); }, [this](uint32_t depth) { end(depth); }});
     for (uint32_t rank = 0; rank < plan_.ranks; ++rank)
       if (plan_.lines[rank] == 0)
         throw wrong(plan_.file, algo_line_, "<algo> says ngpus=\"{}\", but has no <gpu id=\"{}\">", plan_.ranks, rank);
@@ -51,8 +52,8 @@ class Reader {
   };
   struct Block {  // what is known of a thread block besides its operations
     int64_t send, recv, channel;
-    std::vector<uint32_t> last_op;  // by step
-    std::vector<bool> hasdep;       // by step
+    std::vector<uint32_t> last_op;    // by step
+    std::vector<bool> hasdep;         // by step
     std::map<uint32_t, Waits> waits;  // by operation
   };
 
@@ -75,15 +76,16 @@ class Reader {
     const std::string collective = e.text("coll");
     plan_.collective = Shape::collective_from(collective);
     if (plan_.collective == 0)
-      e.refuse(fmt::format("coll=\"{}\": Tutti has no such collective; it takes allreduce, allgather, reduce_scatter, "
-                           "alltoall, broadcast, reduce, gather and scatter",
-                           collective));
+      e.refuse(
+          fmt::format("coll=\"{}\": Tutti has no such collective; it takes allreduce, allgather, reduce_scatter, "
+                      "alltoall, broadcast, reduce, gather and scatter",
+                      collective));
     const auto chunks = static_cast<uint32_t>(e.number("nchunksperloop", 1, Limits::cells));
     shape_ = {plan_.collective, plan_.ranks, 1};
     const uint32_t blocks = std::max(shape_.in_blocks(), shape_.out_blocks());
     if (chunks % blocks != 0)
-      e.refuse(fmt::format("nchunksperloop=\"{}\" is not a multiple of {}, the blocks of {} among {} gpus", chunks, blocks,
-                           collective, plan_.ranks));
+      e.refuse(fmt::format("nchunksperloop=\"{}\" is not a multiple of {}, the blocks of {} among {} gpus", chunks,
+                           blocks, collective, plan_.ranks));
     plan_.pieces = shape_.pieces = chunks / blocks;
     if (const std::string proto = e.text("proto"); proto != "Simple" && proto != "LL" && proto != "LL128")
       e.refuse(fmt::format("proto=\"{}\": expected Simple, LL or LL128", proto));
@@ -99,7 +101,8 @@ class Reader {
 
   void gpu(Element& e) {
     rank_ = static_cast<uint32_t>(e.number("id", 0, plan_.ranks - 1));
-    if (plan_.lines[rank_] != 0) e.refuse(fmt::format("id=\"{}\" comes twice, first in line {}", rank_, plan_.lines[rank_]));
+    if (plan_.lines[rank_] != 0)
+      e.refuse(fmt::format("id=\"{}\" comes twice, first in line {}", rank_, plan_.lines[rank_]));
     plan_.lines[rank_] = e.line();
     cells_[0] = chunks(e, "i_chunks", shape_.in_chunks());
     cells_[1] = chunks(e, "o_chunks", shape_.out_chunks());
@@ -175,9 +178,7 @@ class Reader {
     block.hasdep.push_back(e.number("hasdep", 0, 1) == 1);
   }
 
-  [[noreturn]] void refuse(const std::string& why) const {
-    throw wrong(plan_, plan_.threads.back(), op_, "{}", why);
-  }
+  [[noreturn]] void refuse(const std::string& why) const { throw wrong(plan_, plan_.threads.back(), op_, "{}", why); }
 
   Cells cells(Element& e, const std::string& end, bool used) {
     const std::string buffer = e.text((end + "buf").c_str());
@@ -267,7 +268,7 @@ class Reader {
   uint32_t algo_line_ = 1;
   int64_t channels_ = 0;
   uint32_t rank_ = 0, first_thread_ = 0;
-  uint32_t cells_[3]{};  // that the rank declares, by Buffer
+  uint32_t cells_[3]{};                                     // that the rank declares, by Buffer
   std::set<std::pair<int64_t, int64_t>> sends_, receives_;  // (peer, channel) of the rank's thread blocks
   std::map<uint32_t, std::vector<Block>> blocks_;           // by rank
   uint64_t ops_ = 0;

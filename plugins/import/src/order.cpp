@@ -11,7 +11,8 @@ namespace {
 
 class Arranger {
  public:
-  explicit Arranger(const Trace& trace) : trace_(trace), waits_(trace.nodes.size() * 2, 0), level_(waits_.size(), first_level) {
+  explicit Arranger(const Trace& trace)
+      : trace_(trace), waits_(trace.nodes.size() * 2, 0), level_(waits_.size(), first_level) {
     order_.scratch = trace.scratch;
     index_edges();
     when_.resize(waits_.size(), 0);
@@ -74,7 +75,8 @@ class Arranger {
       return;
     }
     const uint32_t end = late ? receiver_end(node) : sender_end(node);
-    order_.placed.push_back({late ? Placed::Part::late : Placed::Part::whole, node, level_[end], late ? buffers_[node] : 0});
+    order_.placed.push_back(
+        {late ? Placed::Part::late : Placed::Part::whole, node, level_[end], late ? buffers_[node] : 0});
     finish(end, level_[end]);
   }
 
@@ -92,7 +94,8 @@ class Arranger {
   }
   // The piece that a message's chunk is: its place at the receiver has the same size.
   uint32_t piece(const Chunk& chunk, uint32_t rank) const {
-    return chunk.dst.buffer == Buffer::scratch ? trace_.scratch[rank][chunk.dst.index] : chunk.dst.index % trace_.shape.pieces;
+    return chunk.dst.buffer == Buffer::scratch ? trace_.scratch[rank][chunk.dst.index]
+                                               : chunk.dst.index % trace_.shape.pieces;
   }
 
   // Levels of messages of a rank to another on a channel never fall, on whichever lane the channel is. Ways that share
@@ -122,8 +125,8 @@ class Arranger {
   std::vector<uint32_t> after_;
   std::priority_queue<std::pair<uint32_t, uint32_t>, std::vector<std::pair<uint32_t, uint32_t>>, std::greater<>> ready_;
   std::vector<uint32_t> senders_;
-  std::map<uint32_t, uint32_t> buffers_;                                                    // by node
-  std::map<std::pair<uint32_t, uint32_t>, std::pair<uint32_t, uint32_t>> levels_;           // by way: lowest and highest
+  std::map<uint32_t, uint32_t> buffers_;                                           // by node
+  std::map<std::pair<uint32_t, uint32_t>, std::pair<uint32_t, uint32_t>> levels_;  // by way: lowest and highest
   Order order_;
 };
 

@@ -25,24 +25,39 @@ struct Cells {
 
 enum class Kind : uint8_t {
   nop,
-  send,            // src to `peer`. It never waits: what is sent lies in a queue until it is received.
+  // Messages as MSCCL has them. A send never waits: what is sent lies in a queue until it is received.
+  send,            // src to `peer` on the channel
   receive,         // the next that `peer` sent on the channel, into dst
   receive_reduce,  // dst = src op the next that `peer` sent
-  copy,            // dst = src
-  reduce           // dst = the sources, in their order
+  // Memory of peers as MSCCL++ has it.
+  put,         // `peer`'s dst = src
+  get,         // dst = `peer`'s src
+  get_reduce,  // dst = the only source op `peer`'s src
+  // Memory of the rank alone.
+  copy,    // dst = src
+  reduce,  // dst = the sources, in their order
+  // Order.
+  signal,   // counts up at `peer`, by `object`
+  wait,     // counts down what `peer` counted up
+  barrier,  // of `count` thread blocks of the rank
+  acquire,  // a semaphore of the rank
+  release
 };
 
 constexpr uint32_t nobody = UINT32_MAX;
 
 struct Op {
   Kind kind = Kind::nop;
-  uint32_t line = 0;  // of the file
-  uint32_t step = 0;  // its number in the file, from 0 on in its thread block
+  bool reads_packets = false;   // it waits until src, or the sources but the first, were written as packets
+  bool writes_packets = false;  // dst
+  uint32_t line = 0;            // of the file
+  uint32_t step = 0;            // its number in the file, from 0 on in its thread block
   uint32_t peer = 0;
   uint32_t channel = 0;  // of messages; a local operation has that of its thread block
+  uint32_t object = 0;   // that orders: the number of a pair's channel, a barrier, a semaphore
   uint32_t count = 0;    // cells
   Cells dst, src;
-  std::vector<Cells> sources;     // reduce
+  std::vector<Cells> sources;      // reduce, get_reduce
   uint32_t after_thread = nobody;  // it starts when this operation of another thread block has ended
   uint32_t after_op = 0;
 };
@@ -62,11 +77,18 @@ struct Plan {
   uint32_t ranks = 0;
   uint32_t pieces = 0;  // chunks of a block
   bool in_place = false, out_of_place = false;
-  uint64_t least_bytes = 0, most_bytes = 0;  // of the call; most_bytes 0: any
-  std::vector<uint32_t> scratch;             // cells, by rank
-  std::vector<uint32_t> lines;               // where each rank begins, by rank
-  std::vector<Thread> threads;               // those of rank 0, of rank 1 ...
+  uint64_t least_bytes = 0, most_bytes = 0;       // of the call; most_bytes 0: any
+  std::vector<uint32_t> scratch;                  // cells, by rank
+  std::vector<uint32_t> lines;                    // where each rank begins, by rank
+  std::vector<std::vector<uint32_t>> semaphores;  // by rank: their first counts; none: no rank has any
+  std::vector<Thread> threads;                    // those of rank 0, of rank 1 ...
 };
+
+// As much of a text as an error shows.
+inline std::string shown(const std::string& text) {
+  constexpr size_t longest = 40;
+  return text.size() <= longest ? text : text.substr(0, longest) + "...";
+}
 
 // What is wrong, and where: "plan.xml:12: gpu 1, tb 0, step 3: ...".
 template <typename... Args>
@@ -87,9 +109,9 @@ sdk::Error wrong(const Plan& plan, const Thread& thread, const Op& op, fmt::form
 struct Limits {
   static constexpr uint64_t file_bytes = 64u << 20;
   static constexpr uint32_t ranks = 1024;
-  static constexpr uint32_t threads = 4096;   // thread blocks of all ranks
-  static constexpr uint32_t cells = 1u << 18;  // of one buffer of a rank
-  static constexpr uint64_t ops = 1u << 20;   // of all ranks
+  static constexpr uint32_t threads = 4096;     // thread blocks of all ranks
+  static constexpr uint32_t cells = 1u << 18;   // of one buffer of a rank
+  static constexpr uint64_t ops = 1u << 20;     // of all ranks
   static constexpr uint64_t chunks = 1u << 22;  // that all operations move together
   static constexpr uint32_t channels = 64;
   static constexpr uint64_t verify_work = uint64_t{1} << 31;  // operations * thread blocks

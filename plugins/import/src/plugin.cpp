@@ -14,9 +14,8 @@ std::vector<const tutti_algorithm*>& algorithms() {
   return *all;
 }
 
-const tutti_plugin_info info{sizeof(tutti_plugin_info), 0,        "import",
-                             "0.1.0",                   "Tutti", "Apache-2.0",
-                             "plans of MSCCL and MSCCL++ as algorithms"};
+const tutti_plugin_info info{
+    sizeof(tutti_plugin_info), 0, "import", "0.1.0", "Tutti", "Apache-2.0", "plans of MSCCL and MSCCL++ as algorithms"};
 
 tutti_status init(const tutti_host* given) {
   if (const tutti_status status = sdk::start(given, info.id); status != TUTTI_OK) return status;

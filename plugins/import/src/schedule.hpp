@@ -50,7 +50,8 @@ class Scheduled {
   void choose_lanes();
   std::vector<Step> steps(const View& view) const;
   void add(const View& view, const Placed& placed, std::vector<Step>& steps) const;
-  void add_group(const View& view, const Placed& placed, uint32_t first, uint32_t count, std::vector<Step>& steps) const;
+  void add_group(const View& view, const Placed& placed, uint32_t first, uint32_t count,
+                 std::vector<Step>& steps) const;
   uint32_t group_end(const Node& node, uint32_t first) const;
   tutti_span span(const View& view, Place place, uint32_t count) const;
   void find_conflicts(const View& view, std::vector<Step>& steps) const;

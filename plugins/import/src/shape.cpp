@@ -8,10 +8,15 @@
 namespace tutti::plans {
 
 uint32_t Shape::collective_from(std::string_view name) {
-  constexpr std::pair<std::string_view, uint32_t> names[] = {
-      {"allreduce", TUTTI_ALL_REDUCE},          {"allgather", TUTTI_ALL_GATHER}, {"reducescatter", TUTTI_REDUCE_SCATTER},
-      {"reduce_scatter", TUTTI_REDUCE_SCATTER}, {"alltoall", TUTTI_ALL_TO_ALL},  {"broadcast", TUTTI_BROADCAST},
-      {"reduce", TUTTI_REDUCE},                 {"gather", TUTTI_GATHER},        {"scatter", TUTTI_SCATTER}};
+  constexpr std::pair<std::string_view, uint32_t> names[] = {{"allreduce", TUTTI_ALL_REDUCE},
+                                                             {"allgather", TUTTI_ALL_GATHER},
+                                                             {"reducescatter", TUTTI_REDUCE_SCATTER},
+                                                             {"reduce_scatter", TUTTI_REDUCE_SCATTER},
+                                                             {"alltoall", TUTTI_ALL_TO_ALL},
+                                                             {"broadcast", TUTTI_BROADCAST},
+                                                             {"reduce", TUTTI_REDUCE},
+                                                             {"gather", TUTTI_GATHER},
+                                                             {"scatter", TUTTI_SCATTER}};
   for (const auto& [known, collective] : names)
     if (known == name) return collective;
   return 0;
@@ -25,7 +30,8 @@ bool Shape::rooted() const {
          collective == TUTTI_SCATTER;
 }
 uint32_t Shape::in_blocks() const {
-  return collective == TUTTI_SCATTER || collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_ALL_TO_ALL ? ranks : 1;
+  return collective == TUTTI_SCATTER || collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_ALL_TO_ALL ? ranks
+                                                                                                             : 1;
 }
 uint32_t Shape::out_blocks() const {
   return collective == TUTTI_GATHER || collective == TUTTI_ALL_GATHER || collective == TUTTI_ALL_TO_ALL ? ranks : 1;
@@ -40,6 +46,12 @@ bool Shape::has_out(uint32_t rank, uint32_t root) const {
 uint32_t Shape::in_of_out(uint32_t rank, uint32_t chunk) const {
   if (in_blocks() == out_blocks()) return chunk;
   if (in_blocks() > out_blocks()) return rank * pieces + chunk;
+  return chunk / pieces == rank ? chunk % pieces : none;
+}
+
+uint32_t Shape::out_of_in(uint32_t rank, uint32_t chunk) const {
+  if (in_blocks() == out_blocks()) return chunk;
+  if (in_blocks() < out_blocks()) return rank * pieces + chunk;
   return chunk / pieces == rank ? chunk % pieces : none;
 }
 

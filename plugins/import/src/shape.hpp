@@ -26,9 +26,10 @@ struct Shape {
   uint32_t out_chunks() const { return out_blocks() * pieces; }
   bool has_in(uint32_t rank, uint32_t root) const;
   bool has_out(uint32_t rank, uint32_t root) const;
-  // In place: the input's chunk that is also chunk `chunk` of the output, at `rank`; `none` where there is none.
+  // In place: the chunk of the one buffer that is also chunk `chunk` of the other, at `rank`; none where it has none.
   static constexpr uint32_t none = UINT32_MAX;
   uint32_t in_of_out(uint32_t rank, uint32_t chunk) const;
+  uint32_t out_of_in(uint32_t rank, uint32_t chunk) const;
   // What the output's chunk holds at the end: the chunk of the input of each contributing rank, and, where one rank
   // contributes, which one.
   struct Result {

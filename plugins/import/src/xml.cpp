@@ -14,12 +14,6 @@ namespace tutti::plans {
 namespace {
 
 constexpr size_t most_attributes = 32;
-constexpr size_t longest_shown = 40;
-
-std::string shown(const std::string& text) {
-  return text.size() <= longest_shown ? text : text.substr(0, longest_shown) + "...";
-}
-
 // One document on its way through expat, whose calls no exception may leave.
 class Document {
  public:

@@ -41,15 +41,16 @@ TEST(Samples, AreProvedByTheCore) {
     }
     std::vector<Schedule> schedules;
     ASSERT_EQ(build_schedules(*algorithm, problem, &schedules, nullptr), TUTTI_OK);
-    for (const Schedule& schedule : schedules) EXPECT_TRUE(schedule.sliced() && schedule.has_levels()) << algorithm->name;
+    for (const Schedule& schedule : schedules)
+      EXPECT_TRUE(schedule.sliced() && schedule.has_levels()) << algorithm->name;
   }
 }
 
 TEST(Samples, OneOfEachCollectiveThatPlansHave) {
   std::set<uint32_t> collectives;
   for (const tutti_algorithm* algorithm : import(SAMPLES)) collectives.insert(collective_of(*algorithm));
-  EXPECT_EQ(collectives, (std::set<uint32_t>{TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_GATHER, TUTTI_ALL_GATHER,
-                                             TUTTI_SCATTER, TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL}));
+  EXPECT_EQ(collectives, (std::set<uint32_t>{TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_GATHER,
+                                             TUTTI_ALL_GATHER, TUTTI_SCATTER, TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL}));
 }
 
 TEST(Samples, OtherRanksAndRootsAreRefusedWithTheReason) {

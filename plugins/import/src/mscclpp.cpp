@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "json.hpp"
 #include "shape.hpp"

@@ -26,7 +26,8 @@ LONGEST = {"--gate": 80 * 60, "--quick": 80 * 60, "--soak": 5 * 3600, "--full": 
 # The sanitized parts leave out the tools, which are small programs over the same library; the checks of the ABI's text, which no
 # build changes; and tests that count or limit what a sanitizer itself uses.
 LIBRARY = ("core;plugins/sdk;plugins/algorithms;plugins/shm;plugins/cuda-ipc;plugins/template;plugins/checksum;plugins/trace;plugins/chaos;"
-           "plugins/simulated-device;plugins/toys;plugins/meetings;plugins/nccl-net;net-tcp;plugins/nccl-serve")
+           "plugins/simulated-device;plugins/toys;plugins/meetings;plugins/nccl-net;net-tcp;plugins/nccl-serve;"
+           "plugins/import")
 SANITIZED = ["-E", r"^(abi\.|call_cost_test|call_cost_traced_test|starved_rank_test)"]
 # As in a release (cmake/TuttiWorkspace.cmake): the files of a folder are compiled as one. The debug build goes file by file.
 TOGETHER = ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0"]

@@ -134,9 +134,22 @@ void Memory::judge() {
     for (uint32_t chunk = 0; chunk < shape.out_chunks(); ++chunk) {
       const Cell& cell = at(rank, {Buffer::out, chunk}, 0);
       judge_chunk(rank, chunk, cell);
+      if (cell.write.thread != nobody && !is_known(rank, cell.write)) {
+        const Thread& writer = plan_.threads[cell.write.thread];
+        const Op& op = writer.ops[cell.write.op];
+        throw wrong(plan_, writer, op, "writes o[{}] of gpu {}, and no step of gpu {} waits for that", chunk, rank,
+                    rank);
+      }
       if (cell.place.buffer == Buffer::in) trace_.kept[rank].push_back(chunk);
     }
   }
+}
+
+// Does a thread block of the rank know at its end that something was done?
+bool Memory::is_known(uint32_t rank, const Access& access) const {
+  for (uint32_t t = 0; t < plan_.threads.size(); ++t)
+    if (plan_.threads[t].rank == rank && clocks_.before(access.thread, access.when, t)) return true;
+  return false;
 }
 
 void Memory::judge_chunk(uint32_t rank, uint32_t chunk, const Cell& cell) const {

@@ -56,6 +56,7 @@ class Memory {
   void note_input(uint32_t rank, uint32_t in);
   void check_order(uint32_t thread, uint32_t op, Cells cells, uint32_t i, const Access& earlier,
                    const char* does) const;
+  bool is_known(uint32_t rank, const Access& access) const;
   void judge_chunk(uint32_t rank, uint32_t chunk, const Cell& cell) const;
 
   const Plan& plan_;

@@ -19,6 +19,12 @@ struct Sent {
   Clocks::Snapshot clock;
 };
 
+// What a signal or a semaphore counts.
+struct Told {
+  Clocks::Snapshot clock;  // none: it was there at first
+  uint32_t thread = nobody, op = 0;
+};
+
 class Carrier {
  public:
   Carrier(const Plan& plan, const Carried& how, bool judged)
@@ -50,6 +56,11 @@ class Carrier {
         const Thread& thread = plan_.threads[queue.front().thread];
         throw wrong(plan_, thread, thread.ops[queue.front().op],
                     "sends to gpu {} on channel {} what gpu {} never receives", way.to, way.channel, way.to);
+      }
+    for (const auto& [way, count] : counts_)
+      if (!way.semaphore && !count.empty()) {
+        const Thread& thread = plan_.threads[count.front().thread];
+        throw wrong(plan_, thread, thread.ops[count.front().op], "signals gpu {}, which never waits for it", way.to);
       }
     if (judged_) memory_.judge();
     return std::move(trace_);
@@ -95,7 +106,7 @@ class Carrier {
     if (op.after_thread != nobody && next_[op.after_thread] <= op.after_op) return false;
     if (op.reads_packets && !packets_are_there(op)) return false;
     std::deque<Sent>* queue = nullptr;
-    std::deque<Clocks::Snapshot>* count = nullptr;
+    std::deque<Told>* count = nullptr;
     if (op.kind == Kind::receive || op.kind == Kind::receive_reduce) queue = &queues_[{op.peer, rank(), op.channel}];
     if (op.kind == Kind::wait) count = &counts_[{op.peer, rank(), op.object}];
     if (op.kind == Kind::acquire) count = &counts_[{rank(), rank(), op.object, true}];
@@ -105,12 +116,12 @@ class Carrier {
     if (op.after_thread != nobody) clocks_.join(thread_, done_clocks_[{op.after_thread, op.after_op}]);
     if (op.reads_packets) join_packets(op);
     if (count) {
-      if (count->front()) clocks_.join(thread_, count->front());
+      if (count->front().clock) clocks_.join(thread_, count->front().clock);
       count->pop_front();
     }
     carry_out(op, queue);
-    const auto told = done_clocks_.find({thread_, next_[thread_]});
-    if (told != done_clocks_.end()) told->second = clocks_.take(thread_);
+    const auto awaited = done_clocks_.find({thread_, next_[thread_]});
+    if (awaited != done_clocks_.end()) awaited->second = clocks_.take(thread_);
     ++next_[thread_];
     return true;
   }
@@ -132,15 +143,17 @@ class Carrier {
       case Kind::reduce:
         return reduce(op);
       case Kind::signal:
-        return counts_[{rank(), op.peer, op.object}].push_back(clocks_.take(thread_));
+        return counts_[{rank(), op.peer, op.object}].push_back(told());
       case Kind::release:
-        return counts_[{rank(), rank(), op.object, true}].push_back(clocks_.take(thread_));
+        return counts_[{rank(), rank(), op.object, true}].push_back(told());
       default:
         return;
     }
   }
 
   // ---- order
+
+  Told told() const { return {clocks_.take(thread_), thread_, next_[thread_]}; }
 
   template <typename Visit>
   void each_packet(const Op& op, Visit&& visit) const {
@@ -166,6 +179,10 @@ class Carrier {
     }
     std::vector<uint32_t>& there = barriers_[{rank(), op.object}];
     if (std::ranges::find(there, thread_) == there.end()) there.push_back(thread_);
+    const Thread& first = plan_.threads[there.front()];
+    if (const Op& other = first.ops[next_[there.front()]]; other.count != op.count)
+      fail(op, "meets {} thread blocks at barrier {}, and {} (line {}) meets {}", op.count, op.object,
+           place(first, other), other.line, other.count);
     if (there.size() < op.count) return false;
     std::vector<Clocks::Snapshot> known;
     for (const uint32_t t : there) known.push_back(clocks_.take(t));
@@ -303,7 +320,7 @@ class Carrier {
   std::vector<bool> passed_;    // by thread block: it may leave the barrier that it waits at
   uint32_t thread_ = 0;         // whose turn it is
   std::map<Way, std::deque<Sent>> queues_;
-  std::map<Way, std::deque<Clocks::Snapshot>> counts_;                       // of signals and semaphores
+  std::map<Way, std::deque<Told>> counts_;                                   // of signals and semaphores
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> barriers_;  // (rank, object): who waits there
   std::map<std::pair<uint32_t, uint32_t>, Clocks::Snapshot> done_clocks_;    // of operations that others wait for
 };

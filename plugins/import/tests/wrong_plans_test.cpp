@@ -95,6 +95,55 @@ const Edit edits[] = {
     {"overlap", "all_to_all.xml", "srcoff=\"0\" dstbuf=\"o\" dstoff=\"0\" cnt=\"2\"",
      "srcoff=\"0\" dstbuf=\"i\" dstoff=\"1\" cnt=\"2\"",
      "6: gpu 0, tb 0, step 0: its destination i[1] overlaps its source i[0]"},
+    {"json_unknown_key", "all_gather.json", "\"inplace\": false", "\"inplace\": false, \"color\": 1",
+     "5: \"color\" is not known here"},
+    {"json_key_twice", "all_gather.json", "\"collective\"", "\"name\": \"x\", \"collective\"",
+     "3: \"name\" comes twice, first in line 2"},
+    {"json_unknown_collective", "all_gather.json", "\"allgather\"", "\"custom\"",
+     "3: \"custom\": Tutti has no such collective"},
+    {"json_unknown_protocol", "all_gather.json", "\"Simple\"", "\"Fast\"", "4: \"Fast\": expected Simple or LL"},
+    {"json_no_flag", "all_gather.json", "\"inplace\": false", "\"inplace\": 0", "5: \"inplace\" is not true or false"},
+    {"json_no_gpus", "all_gather.json", "\"gpus\": [", "\"gpus\": [], \"more\": [", "7: \"gpus\" has 0 gpus"},
+    {"json_ranks_out_of_order", "all_gather.json", "\"id\": 0", "\"id\": 1",
+     "9: gpus are in the order of their ids, and this one is 0"},
+    {"json_blocks_of_two_sizes", "all_gather.json", "\"input_chunks\": 1", "\"input_chunks\": 2",
+     "8: has 2 input_chunks and 3 output_chunks, which are not"},
+    {"json_chunks_that_do_not_divide", "all_gather.json", "\"output_chunks\": 3", "\"output_chunks\": 4",
+     "9: \"output_chunks\": 4 is not a multiple of the 3 blocks"},
+    {"json_unknown_operation", "all_gather.json", "\"put\"", "\"push\"",
+     "14: gpu 0, tb 0, step 0: \"push\" is no operation that Tutti knows"},
+    {"json_switch_operation", "all_gather.json", "\"put\"", "\"gstore\"",
+     "14: gpu 0, tb 0, step 0: \"gstore\" reduces or copies in the switch (multimem)"},
+    {"json_switch_channel", "all_gather.json", "\"channel_type\": \"memory\"", "\"channel_type\": \"switch\"",
+     "18: a channel of type \"switch\" reduces and copies in the switch (multimem)"},
+    {"json_thread_block_group", "all_gather.json", "\"channel_ids\": [0, 1],",
+     "\"tbg_info\": {\"tb_id\": 0, \"tbg_size\": 2},",
+     "14: gpu 0, tb 0, step 0: \"put\" is shared by a group of thread blocks"},
+    {"json_no_remote_buffer", "all_gather.json", "\"buffer_id\": 1", "\"buffer_id\": 5",
+     "16: gpu 0, tb 0, step 0: \"put\" names remote buffer 5, and its thread block has 2"},
+    {"json_out_of_range", "all_gather.json", "\"buffer_id\": 0, \"index\": 0", "\"buffer_id\": 0, \"index\": 3",
+     "16: gpu 0, tb 0, step 0: \"put\" reaches o[3] of gpu 1, which has 3 chunks there"},
+    {"json_input_out_of_range", "all_gather.json", "\"size\": 1", "\"size\": 2",
+     "15: gpu 0, tb 0, step 0: \"put\" reaches i[1] of gpu 0, which has 1 chunks there"},
+    {"json_put_at_home", "all_gather.json", "\"buffer_id\": 0", "\"type\": \"o\"",
+     "14: gpu 0, tb 0, step 0: \"put\" where it puts it is of the gpu itself"},
+    {"json_no_channel", "all_gather.json", "\"signal\", \"channel_ids\": [0, 1]", "\"signal\", \"channel_ids\": [0, 7]",
+     "19: gpu 0, tb 0, step 1: \"signal\" names channel 7, and its thread block has 2 of that type"},
+    {"json_own_buffer", "all_gather.json", "\"rank\": 1", "\"rank\": 0", "31: a remote buffer of the gpu itself"},
+    {"json_no_signal", "all_gather.json",
+     "{\"name\": \"signal\", \"channel_ids\": [0, 1], \"channel_type\": \"memory\"}", "{\"name\": \"nop\"}",
+     "51: gpu 1, tb 0, step 3: waits for a signal that gpu 0 never gives"},
+    {"json_no_wait", "all_gather.json", "{\"name\": \"wait\", \"channel_ids\": [0, 1], \"channel_type\": \"memory\"}",
+     "{\"name\": \"nop\"}", "47: gpu 1, tb 0, step 1: signals gpu 0, which never waits for it"},
+    {"json_race", "reduce_scatter.json", "\"buffer_id\": 0, \"index\": 0", "\"buffer_id\": 0, \"index\": 2",
+     "accesses s[2], which gpu 0, tb 0, step 0 (line 14) writes, and nothing says which of them comes first"},
+    {"json_no_packets", "reduce_scatter.json", "\"ppkt\"", "\"put\"", "reads packets in s[0], which nobody writes"},
+    {"json_other_operator", "reduce_scatter.json", "\"sum\"", "\"max\"",
+     "22: gpu 0, tb 0, step 2: \"repkt\" names another reduce_op than \"sum\""},
+    {"json_barriers_of_two_sizes", "all_to_all.json", "\"num_threadblocks\": 3", "\"num_threadblocks\": 2",
+     "meets 3 thread blocks at barrier 0, and gpu 0, tb 0, step 3 (line 21) meets 2"},
+    {"json_wrong_block", "all_to_all.json", "\"type\": \"o\", \"index\": 1", "\"type\": \"o\", \"index\": 2",
+     "accesses o[2], which gpu 0, tb 0, step 2 (line 16) writes"},
 };
 
 class WrongPlans : public testing::TestWithParam<Edit> {};
@@ -130,6 +179,29 @@ TEST(WrongFiles, AreRefused) {
   EXPECT_NE(import_error.find("has 67108865 bytes, and a plan at most 67108864"), std::string::npos) << import_error;
   EXPECT_TRUE(import("").empty());
   EXPECT_EQ(import_error, "");
+}
+
+TEST(WrongFiles, JsonThatEndsEarlyOrIsDeep) {
+  const std::string text = content(std::string(SAMPLES) + "/all_gather.json");
+  for (size_t length = 1; length < text.size(); length += 97) {
+    const std::string cut = write_plan("cut.json", text.substr(0, length));
+    EXPECT_TRUE(import(cut).empty()) << length;
+    EXPECT_NE(import_error.find("is not JSON"), std::string::npos) << import_error;
+  }
+  const std::string deep = write_plan("deep.json", "{\n\"name\":\n" + std::string(100'000, '['));
+  EXPECT_TRUE(import(deep).empty());
+  EXPECT_NE(import_error.find("deep.json:3: is nested deeper than 16 levels"), std::string::npos) << import_error;
+}
+
+// Without any signal the data may come after the call has ended.
+TEST(WrongFiles, JsonThatWaitsForNothing) {
+  std::string text = content(std::string(SAMPLES) + "/all_gather.json");
+  for (const char* name : {"\"signal\"", "\"wait\""})
+    for (size_t at; (at = text.find(name)) != text.npos;) text.replace(at, std::string(name).size(), "\"nop\"");
+  EXPECT_TRUE(import(write_plan("deaf.json", text)).empty());
+  EXPECT_NE(import_error.find("gpu 1, tb 0, step 0: writes o[1] of gpu 0, and no step of gpu 0 waits for that"),
+            std::string::npos)
+      << import_error;
 }
 
 // Each file has a digest of its own, by which ranks refuse each other.

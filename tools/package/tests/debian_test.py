@@ -26,7 +26,7 @@ PACKAGES = {
                       "usr/share/doc/libtutti-dev/README.md", "usr/share/doc/libtutti-dev/examples/*"]),
     "tutti-plugins": ("libs", ["libtutti0"], ["libc6"],
                       [f"{LIB}/tutti/libtutti-{name}.so"
-                       for name in ("algorithms", "shm", "net-tcp", "cuda-ipc", "checksum", "trace", "chaos", "meeting-pmi1", "meeting-pmix", "nccl-net")]
+                       for name in ("algorithms", "shm", "net-tcp", "cuda-ipc", "checksum", "trace", "chaos", "meeting-pmi1", "meeting-pmix", "nccl-net", "import")]
                       + [f"{LIB}/libnccl-net-tutti.so"]),
     "tutti-plugin-ib": ("libs", ["libtutti0"], ["libibverbs1"], [f"{LIB}/tutti/libtutti-net-ib.so"]),
     "tutti-plugin-cuda": ("contrib/libs", ["libtutti0", "tutti-plugins"], ["libc6"], [f"{LIB}/tutti/libtutti-cuda-kernels.so"]),

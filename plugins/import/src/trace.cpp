@@ -86,6 +86,11 @@ class Carrier {
           ops, plan.threads.size(), chunks, uint64_t{Limits::chunks}, uint64_t{Limits::verify_work});
     Trace trace;
     trace.shape = {plan.collective, plan.ranks, plan.pieces};
+    uint64_t cells = uint64_t{plan.ranks} * (uint64_t{trace.shape.in_chunks()} + trace.shape.out_chunks());
+    for (const uint32_t scratch : plan.scratch) cells += scratch;
+    if (cells > Limits::all_cells)
+      throw wrong(plan.file, 1, "is too large to prove: its buffers have {} chunks, expected at most {}", cells,
+                  uint64_t{Limits::all_cells});
     trace.root = how.root;
     trace.scratch.resize(plan.ranks);
     trace.kept.resize(plan.ranks);

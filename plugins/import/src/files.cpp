@@ -100,12 +100,14 @@ std::vector<std::string> files_of(const std::string& setting) {
   return files;
 }
 
-std::unique_ptr<Imported> import_plan(const std::string& file) {
-  const std::string text = read_file(file);
+}  // namespace
+
+// The text decides which of the formats it is.
+std::shared_ptr<const tutti_algorithm> import_plan(const std::string& file, const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   Plan plan = first != text.npos && text[first] == '{' ? read_mscclpp(file, text) : read_msccl(file, text);
   const std::string name = algorithm_name(plan.name, file);
-  auto imported = std::make_unique<Imported>(Imported{Scheduled(plan), name, "", file, {}});
+  auto imported = std::make_shared<Imported>(Imported{Scheduled(plan), name, "", file, {}});
   imported->summary = fmt::format("{} of {} ranks, imported from {}", sdk::collective_text(plan.collective), plan.ranks,
                                   fs::path(file).filename().string());
   tutti_algorithm& table = imported->table;
@@ -124,23 +126,22 @@ std::unique_ptr<Imported> import_plan(const std::string& file) {
     return sdk::AlgorithmTable<Current>::schedule(nullptr, query, sink);
   };
   table.digest = digest_of(name, text);
-  return imported;
+  return {imported, &imported->table};
 }
 
-}  // namespace
-
 std::vector<const tutti_algorithm*> import_plans(const std::string& setting) {
-  static auto* const kept = new std::vector<std::unique_ptr<Imported>>();  // as long as the process
+  static auto* const kept = new std::vector<std::shared_ptr<const tutti_algorithm>>();  // as long as the process
   std::vector<const tutti_algorithm*> tables;
   std::map<std::string, std::string> file_of_name;
   for (const std::string& file : files_of(setting)) {
-    auto imported = import_plan(file);
-    if (const auto [at, fresh] = file_of_name.try_emplace(imported->name, file); !fresh)
+    auto imported = import_plan(file, read_file(file));
+    const std::string name = imported->name;
+    if (const auto [at, fresh] = file_of_name.try_emplace(name, file); !fresh)
       throw sdk::error(TUTTI_INVALID_ARGUMENT, "TUTTI_IMPORT: {}: its name, {}, is that of the plan in {}: change one",
-                       file, imported->name, at->second);
+                       file, name, at->second);
     if (tables.size() == most_plans)
       throw sdk::error(TUTTI_INVALID_ARGUMENT, "TUTTI_IMPORT: names more than {} plans", most_plans);
-    tables.push_back(&imported->table);
+    tables.push_back(imported.get());
     kept->push_back(std::move(imported));
   }
   return tables;

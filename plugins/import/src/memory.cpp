@@ -11,12 +11,15 @@ Memory::Memory(const Plan& plan, const Carried& how, bool everywhere, Values& va
   const Shape& shape = trace.shape;
   uses_.resize(plan.ranks);
   clones_.resize(plan.ranks);
+  spoiled_.assign(plan.ranks, std::vector<bool>(shape.out_chunks(), false));
   for (uint32_t rank = 0; rank < plan.ranks; ++rank) {
+    first_input_.push_back(Values::none);
     cells_.emplace_back(shape.in_chunks() + shape.out_chunks() + plan.scratch[rank]);
     if (!everywhere && !shape.has_in(rank, how.root)) continue;
     for (uint32_t chunk = 0; chunk < shape.in_chunks(); ++chunk) {
       Cell& cell = cells_[rank][chunk];
       cell.value = values.input(rank, chunk);
+      if (chunk == 0) first_input_[rank] = cell.value;
       cell.place = {Buffer::in, chunk};
     }
   }
@@ -71,6 +74,8 @@ Place Memory::write(uint32_t thread, uint32_t op, uint32_t rank, Cells cells, ui
   const uint32_t out = out_of_cell(rank, number), piece = values_.chunk(value) % plan_.pieces;
   if (out != Shape::none && out % plan_.pieces == piece) {
     cell.place = {Buffer::out, out};
+    const uint32_t in = trace_.shape.in_of_out(rank, out);
+    if (trace_.shape.reducing() || in == Shape::none || value != first_input_[rank] + in) spoiled_[rank][out] = true;
   } else {
     const auto next = static_cast<uint32_t>(trace_.scratch[rank].size());
     const auto [at, fresh] = clones_[rank].try_emplace({number, piece}, next);
@@ -119,12 +124,13 @@ uint64_t Memory::key(uint32_t rank, Place place) const {
   return uint64_t{static_cast<uint32_t>(place.buffer)} << 32 | place.index;
 }
 
-// The input's first value is read: has the output's chunk that is the same in place been written?
+// The input's first value is read. In place it is spoiled if the output's chunk that is the same one was written
+// before, unless with that value. (Where values are reduced the copy of one may differ from it.)
 void Memory::note_input(uint32_t rank, uint32_t in) {
   const Shape& shape = trace_.shape;
   if (how_.in_place || !shape.has_out(rank, how_.root)) return;
   const uint32_t out = shape.out_of_in(rank, in);
-  if (out != Shape::none && at(rank, {Buffer::out, out}, 0).write.thread != nobody) trace_.in_place_as_is = false;
+  if (out != Shape::none && spoiled_[rank][out]) trace_.in_place_as_is = false;
 }
 
 void Memory::judge() {

@@ -64,8 +64,10 @@ class Memory {
   Values& values_;
   const Clocks& clocks_;
   Trace& trace_;
-  std::vector<std::vector<Cell>> cells_;                                   // by rank
-  std::vector<std::map<uint64_t, Use>> uses_;                              // by rank
+  std::vector<std::vector<Cell>> cells_;       // by rank
+  std::vector<std::vector<bool>> spoiled_;     // by rank and chunk of the output: see note_input()
+  std::vector<Values::Id> first_input_;        // by rank: the value of the input's first chunk at the beginning
+  std::vector<std::map<uint64_t, Use>> uses_;  // by rank
   std::vector<std::map<std::pair<uint32_t, uint32_t>, uint32_t>> clones_;  // by rank: (cell, piece) -> scratch
 };
 

@@ -109,11 +109,11 @@ sdk::Error wrong(const Plan& plan, const Thread& thread, const Op& op, fmt::form
 struct Limits {
   static constexpr uint64_t file_bytes = 64u << 20;
   static constexpr uint32_t ranks = 1024;
-  static constexpr uint32_t threads = 4096;     // thread blocks of all ranks
-  static constexpr uint32_t cells = 1u << 18;   // of one buffer of a rank
+  static constexpr uint32_t threads = 4096;        // thread blocks of all ranks
+  static constexpr uint32_t cells = 1u << 18;      // of one buffer of a rank
   static constexpr uint64_t all_cells = 1u << 22;  // of all ranks
-  static constexpr uint64_t ops = 1u << 20;     // of all ranks
-  static constexpr uint64_t chunks = 1u << 22;  // that all operations move together
+  static constexpr uint64_t ops = 1u << 20;        // of all ranks
+  static constexpr uint64_t chunks = 1u << 22;     // that all operations move together
   static constexpr uint32_t channels = 64;
   static constexpr uint64_t verify_work = uint64_t{1} << 31;  // operations * thread blocks
 };

@@ -128,7 +128,7 @@ void Scheduled::schedule(const sdk::Query& q, sdk::Schedule& s) const {
 std::vector<tutti_extent> Scheduled::extents(const View& view) const {
   std::vector<tutti_extent> chunks;
   for (const uint32_t piece : order_.scratch[view.rank]) chunks.push_back({0, piece});
-  if (copies_input_ && view.in_place && trace_.shape.has_in(view.rank, trace_.root))
+  if (copies_input(view))
     for (uint32_t i = 0; i < trace_.shape.in_chunks(); ++i) chunks.push_back({0, i % trace_.shape.pieces});
   return chunks;
 }
@@ -136,7 +136,7 @@ std::vector<tutti_extent> Scheduled::extents(const View& view) const {
 std::vector<Scheduled::Step> Scheduled::steps(const View& view) const {
   std::vector<Step> steps;
   const Shape& shape = trace_.shape;
-  if (copies_input_ && view.in_place && shape.has_in(view.rank, trace_.root)) {
+  if (copies_input(view)) {
     const uint32_t chunks = shape.in_chunks();
     Step& copy = steps.emplace_back();
     copy.kind = TUTTI_STEP_COPY;
@@ -194,6 +194,9 @@ void Scheduled::add_group(const View& view, const Placed& placed, uint32_t first
   const Node& node = trace_.nodes[placed.node];
   const Chunk& chunk = trace_.chunks[node.first + first];
   const tutti_span buffer = sdk::scratch(placed.buffer + first, count);
+  if (node.kind == Node::Kind::copy && !trace_.shape.reducing() && !copies_input_ &&
+      key(view, span(view, chunk.src, 1), 0) == key(view, span(view, chunk.dst, 1), 0))
+    return;  // in place it is there already
   Step& step = steps.emplace_back();
   step.lane = lane_of_channel_[node.channel];
   step.level = placed.level;
@@ -235,8 +238,14 @@ void Scheduled::add_group(const View& view, const Placed& placed, uint32_t first
 tutti_span Scheduled::span(const View& view, Place place, uint32_t count) const {
   if (place.buffer == Buffer::out) return sdk::out(place.index, count);
   if (place.buffer == Buffer::scratch) return sdk::scratch(place.index, count);
-  if (!copies_input_ || !view.in_place) return sdk::in(place.index, count);
+  if (!copies_input(view)) return sdk::in(place.index, count);
   return sdk::scratch(static_cast<uint32_t>(order_.scratch[view.rank].size()) + place.index, count);
+}
+
+bool Scheduled::copies_input(const View& view) const {
+  const Shape& shape = trace_.shape;
+  return copies_input_ && view.in_place && shape.has_in(view.rank, trace_.root) &&
+         shape.has_out(view.rank, trace_.root);
 }
 
 // A number for the memory of chunk i of a span.

@@ -54,6 +54,7 @@ class Scheduled {
                  std::vector<Step>& steps) const;
   uint32_t group_end(const Node& node, uint32_t first) const;
   tutti_span span(const View& view, Place place, uint32_t count) const;
+  bool copies_input(const View& view) const;
   void find_conflicts(const View& view, std::vector<Step>& steps) const;
   uint64_t key(const View& view, const tutti_span& span, uint32_t i) const;
   std::vector<tutti_extent> extents(const View& view) const;

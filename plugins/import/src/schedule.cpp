@@ -6,6 +6,9 @@
 #include <numeric>
 
 namespace tutti::plans {
+namespace {
+constexpr size_t most_scratch = 1u << 20;  // chunks of a rank, as the core takes
+}
 
 Scheduled::Scheduled(const Plan& plan)
     : name_(plan.name), file_(plan.file), least_bytes_(plan.least_bytes), most_bytes_(plan.most_bytes) {
@@ -17,6 +20,10 @@ Scheduled::Scheduled(const Plan& plan)
     if (node.from != node.to) placed_of_rank_[node.from].push_back(i);
   }
   choose_lanes();
+  for (uint32_t rank = 0; rank < plan.ranks; ++rank)
+    if (const size_t chunks = extents({rank, true}).size(); chunks > most_scratch)
+      throw wrong(plan.file, plan.lines[rank], "gpu {}: needs {} chunks of scratch, expected at most {}", rank, chunks,
+                  most_scratch);
 }
 
 // A plan for calls in place is carried out on one buffer, and serves calls out of place as well, because a schedule

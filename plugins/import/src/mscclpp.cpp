@@ -332,7 +332,8 @@ class PlanReader {
   void expect(const Json& op, const Span& span, bool local, const char* what) const {
     if ((span.rank == rank_) != local)
       refuse(op,
-             fmt::format("{} is {}", what, local ? "of another gpu" : "of the gpu itself, expected a remote buffer"));
+             fmt::format("has as {} memory of {}", what,
+                         local ? "another gpu, expected the gpu's own" : "the gpu itself, expected a remote buffer"));
   }
 
   void put(const Json& op) {
@@ -340,7 +341,7 @@ class PlanReader {
     for (size_t i = 0; i < dst.size(); ++i) {
       const Span& from = src[src.size() == 1 ? 0 : std::min(i, src.size() - 1)];
       same_length(op, {from}, dst[i].count);
-      expect(op, from, true, "what it puts");
+      expect(op, from, true, "source");
       send(op, from.cells, dst[i], is({"ppkt", "rppkt"}));
       plan_.threads.back().ops.back().reads_packets = name_ == "rppkt";
     }
@@ -350,7 +351,7 @@ class PlanReader {
       op.has("channel_ids");
   }
   void send(const Json& op, Cells src, const Span& dst, bool packets) {
-    expect(op, dst, false, "where it puts it");
+    expect(op, dst, false, "destination");
     Op& added = add(Kind::put, dst.count);
     added.peer = dst.rank;
     added.src = src;
@@ -363,8 +364,8 @@ class PlanReader {
     if (src.size() != dst.size()) refuse(op, fmt::format("has {} sources and {} destinations", src.size(), dst.size()));
     for (size_t i = 0; i < src.size(); ++i) {
       same_length(op, {src[i]}, dst[i].count);
-      expect(op, src[i], false, "what it gets");
-      expect(op, dst[i], true, "where it gets it");
+      expect(op, src[i], false, "source");
+      expect(op, dst[i], true, "destination");
       Op& added = add(Kind::get, src[i].count);
       added.peer = src[i].rank;
       added.src = src[i].cells;
@@ -377,8 +378,8 @@ class PlanReader {
     const std::vector<Span> src = spans(op, "src_buff", 1), dst = spans(op, "dst_buff", 1);
     if (src.size() != 1 || dst.size() != 1) refuse(op, "has several sources or destinations");
     same_length(op, dst, src[0].count);
-    expect(op, src[0], true, "its source");
-    expect(op, dst[0], true, "its destination");
+    expect(op, src[0], true, "source");
+    expect(op, dst[0], true, "destination");
     Op& added = add(Kind::copy, src[0].count);
     added.src = src[0].cells;
     added.dst = dst[0].cells;
@@ -393,14 +394,14 @@ class PlanReader {
     const std::vector<Span> src = spans(op, "src_buff", 2), dst = spans(op, "dst_buff", copied ? 2 : 1);
     same_length(op, src, src[0].count);
     same_length(op, dst, src[0].count);
-    for (const Span& span : src) expect(op, span, true, "a source");
-    expect(op, dst[0], true, "its destination");
+    for (const Span& span : src) expect(op, span, true, "source");
+    expect(op, dst[0], true, "destination");
     Op& added = add(Kind::reduce, src[0].count);
     added.dst = dst[0].cells;
     for (const Span& span : src) added.sources.push_back(span.cells);
     added.reads_packets = packets;
     if (copied) {
-      expect(op, dst[1], true, "its copy");
+      expect(op, dst[1], true, "copy");
       Op& copy = add(Kind::copy, src[0].count);
       copy.src = dst[0].cells;
       copy.dst = dst[1].cells;
@@ -418,10 +419,10 @@ class PlanReader {
     const std::vector<Span> src = spans(op, "src_buff", 2), dst = spans(op, "dst_buff", 1);
     same_length(op, src, src[0].count);
     same_length(op, dst, src[0].count);
-    expect(op, src[0], true, "its first source");
-    expect(op, dst[0], true, "its destination");
+    expect(op, src[0], true, "first source");
+    expect(op, dst[0], true, "destination");
     for (size_t i = 1; i < src.size(); ++i) {
-      expect(op, src[i], false, "a source");
+      expect(op, src[i], false, "source");
       Op& added = add(Kind::get_reduce, src[i].count);
       added.peer = src[i].rank;
       added.src = src[i].cells;

@@ -19,7 +19,15 @@ const tutti_plugin_info info{
 
 tutti_status init(const tutti_host* given) {
   if (const tutti_status status = sdk::start(given, info.id); status != TUTTI_OK) return status;
-  return sdk::guard([] { algorithms() = tutti::plans::import_plans(sdk::config("TUTTI_IMPORT").value_or("")); });
+  return sdk::guard([] {
+    try {
+      algorithms() = tutti::plans::import_plans(sdk::config("TUTTI_IMPORT").value_or(""));
+    } catch (const sdk::Error& error) {
+      // A job that names none of the plans would run without them and say nothing.
+      sdk::log(TUTTI_LOG_WARN, std::string(error.what()) + "; no plan is imported");
+      throw;
+    }
+  });
 }
 
 const void* get_interface(const char* id, uint32_t index) {

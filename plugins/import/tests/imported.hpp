@@ -16,7 +16,7 @@ extern "C" const tutti_plugin_entry_table tutti_plugin_entry_import;
 
 namespace tutti::test {
 
-inline std::string import_setting, import_error;
+inline std::string import_setting, import_error, import_warning;
 
 // The plugin's algorithms for TUTTI_IMPORT=setting; none and import_error where it refuses.
 inline std::vector<const tutti_algorithm*> import(const std::string& setting) {
@@ -28,10 +28,14 @@ inline std::vector<const tutti_algorithm*> import(const std::string& setting) {
     table.get_config = [](void*, const char* key) {
       return key == std::string("TUTTI_IMPORT") ? import_setting.c_str() : nullptr;
     };
+    table.log = [](void*, const tutti_log_record* record) {
+      if (record->level == TUTTI_LOG_WARN) import_warning = record->text;
+    };
     return table;
   }();
   import_setting = setting;
   import_error.clear();
+  import_warning.clear();
   std::vector<const tutti_algorithm*> all;
   if (tutti_plugin_entry_import.init(&host) != TUTTI_OK) return all;
   for (uint32_t i = 0; const void* table = tutti_plugin_entry_import.get_interface(TUTTI_ALGORITHM_ID, i); ++i)

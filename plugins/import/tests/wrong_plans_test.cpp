@@ -103,7 +103,8 @@ const Edit edits[] = {
      "3: \"custom\": Tutti has no such collective"},
     {"json_unknown_protocol", "all_gather.json", "\"Simple\"", "\"Fast\"", "4: \"Fast\": expected Simple or LL"},
     {"json_no_flag", "all_gather.json", "\"inplace\": false", "\"inplace\": 0", "5: \"inplace\" is not true or false"},
-    {"json_no_gpus", "all_gather.json", "\"gpus\": [", "\"gpus\": [], \"more\": [", "7: has 0 gpus, expected 1 to 1024"},
+    {"json_no_gpus", "all_gather.json", "\"gpus\": [", "\"gpus\": [], \"more\": [",
+     "7: has 0 gpus, expected 1 to 1024"},
     {"json_ranks_out_of_order", "all_gather.json", "\"id\": 0", "\"id\": 1",
      "9: gpus are in the order of their ids, and this one is 0"},
     {"json_blocks_of_two_sizes", "all_gather.json", "\"input_chunks\": 1", "\"input_chunks\": 2",
@@ -159,6 +160,7 @@ TEST_P(WrongPlans, AreRefusedWithTheirPlace) {
   const bool has_line = edit.error[0] >= '0' && edit.error[0] <= '9';
   EXPECT_NE(import_error.find(has_line ? file + ":" + edit.error : edit.error), std::string::npos) << import_error;
   EXPECT_EQ(import_error.find(file), 0u) << import_error;
+  EXPECT_EQ(import_warning, import_error + "; no plan is imported");
 }
 
 TEST(WrongFiles, AreRefused) {

@@ -3,6 +3,9 @@
 // A plan has "gpus", those have "threadblocks", and those have "ops". Operations read and write memory of the rank, and
 // of peers through remote buffers; signals order them between ranks, barriers and semaphores between thread blocks.
 //
+// An operation that a group of thread blocks shares (tbg_info) moves a share of its chunks in each of them. Chunks are
+// then cut into parts, so many that every share is some of them, and a part is the unit of cells.
+//
 // Numbers in an operation count what its thread block lists, and that counts what the gpu lists: "channel_ids": [0] is
 // the first of the thread block's channels of that type, whose number is that of a channel of the gpu. The k-th channel
 // of a rank to a peer belongs together with the k-th one of that peer to the rank.
@@ -10,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <tuple>
 
 #include "json.hpp"
@@ -18,6 +22,7 @@
 namespace tutti::plans {
 namespace {
 
+constexpr uint32_t most_shares = 64;         // of a chunk
 constexpr uint32_t most_objects = 1u << 16;  // channels, buffers, barriers, semaphores
 enum : uint32_t { memory_channel, port_channel, channel_types };
 
@@ -59,6 +64,8 @@ class PlanReader {
     json.no_others();
     plan_.ranks = static_cast<uint32_t>(gpus.size());
     plan_.semaphores.resize(plan_.ranks);
+    for (const Json& gpu : gpus)
+      for (const Json& block : gpu.items("threadblocks")) count_parts(block);
     sizes(gpus);
     for (rank_ = 0; rank_ < plan_.ranks; ++rank_) list(gpus[rank_]);
     for (rank_ = 0; rank_ < plan_.ranks; ++rank_) gpu(gpus[rank_]);
@@ -75,7 +82,20 @@ class PlanReader {
     std::vector<std::pair<uint32_t, Buffer>> buffers;
   };
 
-  // Chunks of all buffers, and so of a block.
+  void count_parts(const Json& list) {
+    for (const Json& op : list.items("ops")) {
+      if (op.has("ops")) count_parts(op);
+      if (!op.has("tbg_info")) continue;
+      const uint64_t shares = op.member("tbg_info").number("tbg_size", 1, most_shares);
+      if (const uint64_t parts = std::lcm(uint64_t{parts_}, shares); parts <= most_shares)
+        parts_ = static_cast<uint32_t>(parts);
+      else
+        op.refuse(
+            fmt::format("a group of {} thread blocks: chunks would have more than {} parts", shares, most_shares));
+    }
+  }
+
+  // Chunks of all buffers, and so of a block, in parts.
   void sizes(const std::vector<Json>& gpus) {
     Shape shape{plan_.collective, plan_.ranks, 1};
     for (uint32_t rank = 0; rank < plan_.ranks; ++rank) {
@@ -94,8 +114,9 @@ class PlanReader {
                         "other ones'",
                         in, out));
       plan_.lines.push_back(gpu.line());
-      plan_.scratch.push_back(static_cast<uint32_t>(gpu.number("scratch_chunks", 0, Limits::cells)));
+      plan_.scratch.push_back(static_cast<uint32_t>(gpu.number("scratch_chunks", 0, Limits::cells)) * parts_);
     }
+    plan_.pieces *= parts_;
   }
   static uint32_t chunks(const Json& gpu, const char* key, uint32_t blocks) {
     const auto number = static_cast<uint32_t>(gpu.number(key, 0, Limits::cells));
@@ -229,7 +250,13 @@ class PlanReader {
       refuse(op, by_switch ? "reduces or copies in the switch (multimem), which has no counterpart in messages"
                            : "is no operation that Tutti knows");
     }
-    if (op.has("tbg_info")) refuse(op, "is shared by a group of thread blocks (tbg_info), which Tutti has not");
+    share_ = {0, 1};
+    if (op.has("tbg_info")) {
+      const Json& group = op.member("tbg_info");
+      share_.of = static_cast<uint32_t>(group.number("tbg_size", 1, most_shares));
+      share_.index = static_cast<uint32_t>(group.number("tb_id", 0, share_.of - 1));
+      group.no_others();
+    }
     type_ =
         op.has("channel_type") && op.text("channel_type") != "none" ? channel_type(op, "channel_type") : memory_channel;
     if (op.has("reduce_op") && op.text("reduce_op") != "sum")
@@ -309,6 +336,8 @@ class PlanReader {
       }
       json.no_others();
       check_end(json, span);
+      span.cells.first = span.cells.first * parts_ + span.count * parts_ / share_.of * share_.index;
+      span.count = span.count * parts_ / share_.of;
       spans.push_back(span);
     }
     if (spans.size() < least)
@@ -317,9 +346,10 @@ class PlanReader {
   }
   void check_end(const Json& json, const Span& span) const {
     const Shape shape{plan_.collective, plan_.ranks, plan_.pieces};
-    const uint32_t there = span.cells.buffer == Buffer::in    ? shape.in_chunks()
+    const uint32_t parts = span.cells.buffer == Buffer::in    ? shape.in_chunks()
                            : span.cells.buffer == Buffer::out ? shape.out_chunks()
                                                               : plan_.scratch[span.rank];
+    const uint32_t there = parts / parts_;
     if (uint64_t{span.cells.first} + span.count > there)
       refuse(json, fmt::format("reaches {}[{}] of gpu {}, which has {} chunks there", letter(span.cells.buffer),
                                uint64_t{span.cells.first} + span.count - 1, span.rank, there));
@@ -449,7 +479,11 @@ class PlanReader {
   // Of the operation that is being read.
   std::string name_;
   uint32_t line_ = 0, step_ = 0, type_ = memory_channel;
+  struct {
+    uint32_t index, of;
+  } share_{0, 1};
   uint64_t ops_ = 0;
+  uint32_t parts_ = 1;  // of a chunk
 };
 
 }  // namespace

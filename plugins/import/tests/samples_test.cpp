@@ -53,6 +53,26 @@ TEST(Samples, OneOfEachCollectiveThatPlansHave) {
                                              TUTTI_ALL_GATHER, TUTTI_SCATTER, TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL}));
 }
 
+// Three thread blocks of a group move a third of each chunk.
+TEST(Samples, SharesOfAGroupOfThreadBlocks) {
+  std::string text = content(std::string(SAMPLES) + "/all_gather.json");
+  const std::string begin = "{\"name\": \"put\",";
+  for (size_t at = 0; (at = text.find(begin, at)) != text.npos;) {
+    const size_t rest = at + begin.size(), end = text.find('}', text.find("\"channel_type\"", at)) + 1;
+    std::string shares;
+    for (const char* share : {"0", "1", "2"})
+      shares += (shares.empty() ? "" : ",\n") + begin + " \"tbg_info\": {\"tb_id\": " + share + ", \"tbg_size\": 3}," +
+                text.substr(rest, end - rest);
+    text.replace(at, end - at, shares);
+    at += shares.size();
+  }
+  const auto all = import(write_plan("shares.json", text));
+  ASSERT_EQ(all.size(), 1u) << import_error;
+  const Proof proof = verify_algorithm(*all[0], {.collective = TUTTI_ALL_GATHER, .nranks = 3});
+  EXPECT_TRUE(proof.ok()) << proof.error;
+  EXPECT_EQ(proof.messages, 18u);
+}
+
 TEST(Samples, OtherRanksAndRootsAreRefusedWithTheReason) {
   const auto all = import(std::string(SAMPLES) + "/broadcast.xml");
   ASSERT_EQ(all.size(), 1u) << import_error;

@@ -16,7 +16,7 @@ namespace tutti::tcp {
 class Departure {
  public:
   // `rest` is what remains to be written.
-  Departure(Stream stream, std::vector<char> rest) : stream_(std::move(stream)), rest_(std::move(rest)) {}
+  Departure(Stream stream, std::vector<char> rest);
   // Continues without blocking. True when it is finished: the peer's kernel has everything, or the connection is gone.
   bool advance();
 
@@ -24,6 +24,7 @@ class Departure {
   Stream stream_;
   std::vector<char> rest_;
   size_t done_ = 0;
+  bool is_local_;
 };
 
 // Departures that were not finished when their endpoint was closed. The process owns them, and the progress of any

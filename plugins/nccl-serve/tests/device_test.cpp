@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device memory: the transport "stand-in" (stand_in_device.cpp) claims NCCL_PTR_CUDA.
+// Device memory: the transport "stand-in" (stand_in_device.cpp) claims NCCL_PTR_CUDA. It also breaks its contract.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -79,6 +79,23 @@ TEST(NcclServeDevice, ADmaBufIsHandedOn) {
   ASSERT_NO_FATAL_FAILURE(finish({&send, &receive}));
   EXPECT_TRUE(std::equal(in.bytes.begin(), in.bytes.end(), out.bytes + 1));
   EXPECT_EQ(calls.deregister_memory(c.sender, memory), Result::kSuccess);
+}
+
+TEST(NcclServeTransport, MoreCompletionsThanThereIsRoomForAreAnError) {
+  const Plugin plugin{SERVE, 12, "stand-in"};
+  const Calls& calls = plugin.calls();
+  Connected c(plugin);
+  ASSERT_TRUE(c.sender && c.receiver) << Said::all().take();
+  Buffer in(calls, c.receiver, 64);
+  Transfer receive(calls);
+  ASSERT_EQ(receive.receive(c.receiver, {&in}, {0}), Result::kSuccess);
+  setenv("STAND_IN_LIES", "1", 1);
+  int done = 0;
+  EXPECT_EQ(calls.test(receive.request, &done, nullptr), Result::kInternalError);
+  unsetenv("STAND_IN_LIES");
+  EXPECT_EQ(done, 0);
+  const std::string said = Said::all().take();
+  EXPECT_NE(said.find("transport stand-in reports 33 completions, expected at most 32"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -93,6 +93,7 @@ class FrameSender {
   };
   Comm comm_;
   Rooms rooms_;
+  Network::Patience patience_;
   std::array<Slot, kRooms> slots_{};
   uint32_t filled_ = 0, begun_ = 0, done_ = 0;
 };
@@ -159,6 +160,7 @@ class BulkSender {
   const size_t most_;
   sdk::Ring<Bulk> waiting_;
   sdk::Ring<Begun> begun_;
+  Network::Patience patience_;
   size_t next_room_ = 0, rooms_taken_ = 0;
 };
 
@@ -199,6 +201,7 @@ class BulkReceiver {
   const uint32_t group_;
   sdk::Ring<Bulk> waiting_;
   sdk::Ring<Group> groups_;
+  Network::Patience patience_;
   std::vector<Network::Piece> pieces_;
   size_t next_room_ = 0, rooms_taken_ = 0;
   uint32_t next_tag_ = 0;

@@ -27,7 +27,7 @@ Card Connector::make_card(uint32_t peer) {
   Attempt& attempt = *attempts_[peer];
   attempt.deadline = timeout_.count() ? Clock::now() + timeout_ : Clock::time_point::max();
   Card card{};
-  card.settings = {endpoint_.nranks(), endpoint_.lanes(), domain.settings.eager_bytes, domain.fragment_bytes};
+  card.settings = {endpoint_.nranks(), endpoint_.lanes(), domain.eager_bytes, domain.fragment_bytes};
   card.has_device = domain.has_device();
   const std::string name = Network::short_name(domain.settings.network);
   name.copy(card.network.data(), card.network.size() - 1);
@@ -100,7 +100,7 @@ void Connector::step(uint32_t peer) {
   const Domain& domain = endpoint_.domain();
   const bool device = domain.has_device() || attempt.card->has_device;
   attempt.link =
-      std::make_unique<Link>(endpoint_, peer, std::move(attempt.comms), device ? 0 : domain.settings.eager_bytes);
+      std::make_unique<Link>(endpoint_, peer, std::move(attempt.comms), device ? 0 : domain.eager_bytes);
   attempt.link->post_receives();
   exchange_.send(peer, kPairFormat.encode(kReady, Ready{0}));
   finish(peer);

@@ -38,6 +38,7 @@ Domain::Domain(const tutti_domain_config& config)
       device(choose(network, settings, config.device_pci)),
       adapter(network.adapter(device)),
       fragment_bytes(std::min(settings.fragment_bytes, adapter.max_message)),
+      eager_bytes(std::min(settings.eager_bytes, fragment_bytes - sizeof(Frame))),
       device_kind(config.device_kind),
       registrations(network) {}
 

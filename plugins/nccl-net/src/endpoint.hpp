@@ -33,7 +33,8 @@ struct Domain {
   const std::unique_ptr<Context> context;  // to ask for adapters
   const int device;
   const Adapter adapter;
-  const uint64_t fragment_bytes;  // of the setting and the adapter's limit the smaller one
+  // The settings, or less by the adapter's limit of a message.
+  const uint64_t fragment_bytes, eager_bytes;
   const uint32_t device_kind;
   Registrations registrations;
 };

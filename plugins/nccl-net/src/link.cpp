@@ -201,8 +201,7 @@ void Link::on_frame(std::string_view bytes) {
     lose(fmt::format("a frame of {} bytes (kind {:08x}, lane {}): {} (protocol error)", bytes.size(),
                      static_cast<uint32_t>(frame.kind), frame.lane, why));
   };
-  const bool has_payload = frame.kind == FrameKind::kData || frame.kind == FrameKind::kControl;
-  if (payload.size() != (has_payload ? frame.bytes : 0)) return wrong("it has another size than it says");
+  if (payload.size() != payload_of(frame)) return wrong("it has another size than it says");
   if (frame.kind == FrameKind::kBye) return on_departure();
   if (has_departed_) return wrong("it came after the end");
   if (frame.kind == FrameKind::kControl) {

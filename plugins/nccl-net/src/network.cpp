@@ -14,12 +14,15 @@
 #include <tutti/sdk/words.hpp>
 #include <utility>
 
+#include "wire.hpp"
+
 namespace tutti::nccl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kBlocked = std::chrono::seconds(1);
 constexpr uint64_t kMaxInt = 0x7fff'ffff;
+constexpr uint64_t kLeastMessage = sizeof(Frame) + kControlBytes;
 
 thread_local std::string last_warning;  // of a plugin, on this thread: the reason behind a result
 
@@ -115,6 +118,10 @@ class Hosted final : public Network {
     a.max_receives = p.max_receives > 0 ? static_cast<uint32_t>(p.max_receives) : 1;
     a.max_message = uint64_t{1} << 30;
     if (p.max_message) a.max_message = std::min<uint64_t>(p.max_message, a.max_message);
+    if (a.max_message < kLeastMessage)
+      throw sdk::error(TUTTI_NOT_SUPPORTED,
+                       "{}: adapter {} (\"{}\") has messages of at most {} bytes (maxP2pBytes), expected {} or more",
+                       says(), device, a.name, a.max_message, kLeastMessage);
     if (!(p.pointers & kHostPointer))
       throw sdk::error(TUTTI_NOT_SUPPORTED, "{}: adapter {} (\"{}\") accepts no host memory: ptrSupport is {}", says(),
                        device, a.name, p.pointers);
@@ -281,6 +288,26 @@ void Network::check_time(Clock::time_point begin, const char* function) const {
     sdk::log(TUTTI_LOG_WARN, fmt::format("{}: {} took {:.1f} s: it must not block, but return at once and be called "
                                          "again",
                                          says_, function, std::chrono::duration<double>(took).count()));
+}
+
+void Network::Patience::wait(const Network& network, const char* function, uint64_t bytes) {
+  constexpr uint32_t kTestsBetweenLooks = 1024;
+  if (++tests_ % kTestsBetweenLooks != 0 || is_over_) return;
+  const auto now = Clock::now();
+  if (tests_ == kTestsBetweenLooks) since_ = now;
+  if (now - since_ < limit) return;
+  is_over_ = true;
+  sdk::log(TUTTI_LOG_WARN,
+           fmt::format("{}: {} of {} bytes has not reported it done for {:.0f} s, in {} calls: it must, after finitely "
+                       "many calls at both ends. Or the peer has not called the library for as long",
+                       network.says(), function, bytes, std::chrono::duration<double>(now - since_).count(), tests_));
+}
+
+void Network::miss_sizes() {
+  if (!misses_sizes_.exchange(true))
+    sdk::log(TUTTI_LOG_WARN, fmt::format("{}: test reports no size of an irecv, though it must report what was sent: "
+                                         "messages are taken to have arrived whole",
+                                         says_));
 }
 
 std::string Network::short_name(const std::string& named) {

@@ -3,6 +3,7 @@
 // A network plugin of NCCL that is loaded, behind one set of functions for all versions of its interface.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -76,6 +77,21 @@ class Network {
   virtual void* flush(void* comm, void* data, uint64_t bytes, void* memory) = 0;
   // True: the request is over. `bytes` has room for the group's sizes.
   virtual bool test(void* request, int* bytes, const char* function) = 0;
+  // Names a request that has an irecv at the other end and is not done for a long time, in the log.
+  class Patience {
+   public:
+    static inline std::chrono::nanoseconds limit = std::chrono::seconds(10);
+    // test has reported it not done.
+    void wait(const Network& network, const char* function, uint64_t bytes);
+    void end() { tests_ = 0; }
+
+   private:
+    uint32_t tests_ = 0;  // of the oldest request
+    bool is_over_ = false;
+    std::chrono::steady_clock::time_point since_{};
+  };
+  // test left the sizes of an irecv as they were: logged, the first time.
+  void miss_sizes();
   // Do not throw.
   virtual void deregister_memory(void* comm, void* memory) noexcept = 0;
   virtual void close_send(void* comm) noexcept = 0;
@@ -92,6 +108,7 @@ class Network {
  private:
   const int version_;
   const std::string says_;
+  std::atomic<bool> misses_sizes_ = false;
 };
 
 }  // namespace tutti::nccl

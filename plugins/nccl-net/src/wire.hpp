@@ -22,7 +22,8 @@ enum CommIndex : size_t { kFrames = 0, kBulk = 1 };
 
 // The names of Card::settings.
 inline constexpr std::array kSettingNames{
-    "the number of ranks", "the number of lanes", "TUTTI_NCCL_NET_EAGER_BYTES",
+    "the number of ranks", "the number of lanes",
+    "the largest message in a frame (TUTTI_NCCL_NET_EAGER_BYTES, or less by the adapter)",
     "the largest message (TUTTI_NCCL_NET_FRAGMENT_BYTES, or less by the adapter)"};
 
 // Each end's Card (sdk::CardExchange): its settings and the handles by which the peer connects.
@@ -62,5 +63,9 @@ struct Frame {
   uint32_t tag;
 };
 static_assert(sizeof(Frame) == 24);
+// The payload that follows a frame.
+inline uint64_t payload_of(const Frame& frame) {
+  return frame.kind == FrameKind::kData || frame.kind == FrameKind::kControl ? frame.bytes : 0;
+}
 
 }  // namespace tutti::nccl

@@ -441,8 +441,9 @@ constexpr Clause table[] = {
      "adapter."},
     {"nccl.properties",
      "`getProperties` must describe each adapter, the same every time. `name` must not be NULL. `ptrSupport` must "
-     "contain NCCL_PTR_HOST and no unknown bit, and NCCL_PTR_DMABUF only with `regMrDmaBuf`. `speed`, `maxComms` "
-     "and `maxRecvs` must be above 0."},
+     "contain NCCL_PTR_HOST and no unknown bit, and NCCL_PTR_DMABUF only with `regMrDmaBuf`. `maxComms`, "
+     "`maxRecvs` and, from version 9 on, `maxP2pBytes` must be above 0. A message of `maxP2pBytes` must be accepted. "
+     "`speed` may be 0 where it is not known."},
     {"nccl.listen", "`listen` must return a listenComm whenever it returns ncclSuccess."},
     {"nccl.handle",
      "`listen` must not write more than the 128 bytes of the handle, and a copy of the handle must work."},
@@ -461,12 +462,16 @@ constexpr Clause table[] = {
      "sendComm `maxRecvs` times as many."},
     {"nccl.request-identity", "A request must not be returned again before `test` has reported it done."},
     {"nccl.completion",
-     "`test` must return ncclSuccess and must report each request done after finitely many calls at both ends."},
+     "`test` must return ncclSuccess and must report each request done after finitely many calls at both ends. Where "
+     "`maxRecvs` is 1 the requests of a comm are tested in the order of posting, as NCCL does."},
     {"nccl.done",
      "`test` must not report an irecv done before all bytes are in memory, nor an isend before its memory may be "
      "overwritten."},
-    {"nccl.data", "An irecv must write the bytes that were sent, and must not write outside of its memory."},
+    {"nccl.data",
+     "An irecv must write the bytes that were sent, and must not write outside of its memory, also where the isend is "
+     "longer."},
     {"nccl.size", "`test` must report how many bytes were sent, also where the irecv has room for more."},
+    {"nccl.empty", "A message of 0 bytes must be sent and received as any other, and its size reported."},
     {"nccl.group",
      "A grouped irecv must be done when all of its messages are there, and `test` must then report the size of "
      "each, in the order of the irecv."},
@@ -474,9 +479,18 @@ constexpr Clause table[] = {
      "A message must arrive in the irecv of the group that has its tag, whatever the order of the isends."},
     {"nccl.order", "Messages must be matched with irecvs in the order of posting."},
     {"nccl.flush",
-     "`iflush` must return ncclSuccess. When its request is done, or at once if that is NULL, the received bytes "
-     "must be visible."},
+     "`iflush` of memory that was registered as NCCL_PTR_CUDA must return ncclSuccess. When its request is done, or at "
+     "once if that is NULL, the received bytes must be visible."},
+    {"nccl.dma-buf",
+     "Where `ptrSupport` has NCCL_PTR_DMABUF, `regMrDmaBuf` must register the bytes of the descriptor from the offset "
+     "on as the memory of the address, and messages must be sent from and received in them."},
     {"nccl.comms", "A comm that waits must not delay another one."},
+    {"nccl.gone",
+     "`test` must not report an irecv done that got no message since the peer closed its sendComm. It must return an "
+     "error or report it not done, and closeRecv must return."},
+    {"nccl.context",
+     "From version 11 on each `init` must set a context, which `listen` and `connect` are given. A comm must not depend "
+     "on another communicator's context. `finalize` must return ncclSuccess, and `init` must succeed after it."},
     {"nccl.close",
      "The close functions must return ncclSuccess when no request is pending, and must not leave descriptors, "
      "threads or memory behind."},

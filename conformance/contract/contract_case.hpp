@@ -62,5 +62,6 @@ std::vector<ContractCase> meeting_cases();
 std::vector<ContractCase> rma_cases();
 std::vector<ContractCase> nccl_setup_cases();
 std::vector<ContractCase> nccl_transfer_cases();
+std::vector<ContractCase> nccl_edge_cases();
 
 }  // namespace tutti::conformance::contract

@@ -44,7 +44,7 @@ const std::vector<ContractCase>& contract_cases(Subject subject) {
               mapped_cases, magnitude_cases, walk_cases, steady_cases, settings_cases});
   static const std::vector<ContractCase> algorithm = sorted({algorithm_cases});
   static const std::vector<ContractCase> device = sorted({device_cases, export_cases, executor_cases, fused_cases});
-  static const std::vector<ContractCase> nccl = sorted({nccl_setup_cases, nccl_transfer_cases});
+  static const std::vector<ContractCase> nccl = sorted({nccl_setup_cases, nccl_transfer_cases, nccl_edge_cases});
   static const std::vector<ContractCase> meeting = sorted({meeting_cases}), rma = sorted({rma_cases});
   switch (subject) {
     case Subject::plugin:

@@ -42,7 +42,7 @@ Outcome judge_run(const ContractCase& one, Bench& bench) {
     one.run(bench);
     require_untouched();
     check_host();
-    return Outcome::pass();
+    return {Verdict::pass, bench.remark, {}};
   } catch (const Broken& b) {
     return Outcome::fail(b.what(), b.clause());
   } catch (const NotOffered& n) {

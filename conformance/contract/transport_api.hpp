@@ -21,6 +21,7 @@ struct Bench {
   std::string name;  // of its transport, algorithm or device; "" for cases of the plugin as a whole
   uint64_t seed = 1;
   double patience = 5;                // seconds without news after which something counts as never to come
+  std::string remark;                 // of a case that passes, where it has one
   int outcome_descriptor = -1;        // where a call that does not return is reported; -1: nowhere
   const char* never_blocks = "T-26";  // the clause that it then breaks
 

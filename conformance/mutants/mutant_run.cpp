@@ -39,12 +39,13 @@ class Originals {
     mutants_ = lib / "tutti-mutants" / "libtutti-mutants.so";
     exports_more_ = lib / "tutti-mutants" / "libtutti-mutants-exports-more.so";
     network_ = lib / "tutti-mutants" / "libnccl-net-faulty.so";
-    for (const fs::path& path : {mutants_, exports_more_, network_})
+    network11_ = lib / "tutti-mutants" / "libnccl-net-faulty11.so";
+    for (const fs::path& path : {mutants_, exports_more_, network_, network11_})
       if (!fs::exists(path))
         throw std::runtime_error(fmt::format("{} is not there: build the target of its name", path.string()));
   }
   Target mutant(const Fault& fault, Subject subject) const {
-    if (subject == Subject::nccl) return network(fault.name);
+    if (subject == Subject::nccl) return network(fault, fault.name);
     Target target{subject,
                   fault.name == std::string("exports-more") ? exports_more_ : mutants_,
                   subject == Subject::plugin ? "mutants" : "mutant",
@@ -55,7 +56,7 @@ class Originals {
     return target;
   }
   Target original(const Fault& fault, Subject subject) const {
-    if (subject == Subject::nccl) return network("none");
+    if (subject == Subject::nccl) return network(fault, "none");
     const std::string id = fault.over;
     if (id.empty()) return {subject, mutants_, "mutants", companions_, {}};
     // Healthy transports of the mutants' own plugin.
@@ -71,9 +72,10 @@ class Originals {
   }
 
  private:
-  // The network plugin of NCCL with a fault.
-  Target network(const std::string& fault) const {
-    return {Subject::nccl, network_, "faulty", {}, {"TUTTI_MUTANT=" + fault}};
+  // The network plugin of NCCL that can have the fault, with the one that is `chosen`.
+  Target network(const Fault& fault, const std::string& chosen) const {
+    const bool is_version11 = fault.over == std::string_view("nccl-net-11");
+    return {Subject::nccl, is_version11 ? network11_ : network_, "faulty", {}, {"TUTTI_MUTANT=" + chosen}};
   }
   // The healthy original's name, where that is not the plugin's id.
   static std::string name_of(Subject subject, const std::string& id) {
@@ -92,7 +94,7 @@ class Originals {
       companions_.push_back({id, path});
   }
   std::vector<contract::Companion> companions_;
-  fs::path mutants_, exports_more_, network_;
+  fs::path mutants_, exports_more_, network_, network11_;
 };
 
 constexpr uint32_t deadline_ms = 90'000;

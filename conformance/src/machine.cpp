@@ -154,6 +154,9 @@ Manifest make_manifest(const Selection& selection, const std::string& command_li
   if (selection.share.n > 1) m.share = std::to_string(selection.share.k) + "/" + std::to_string(selection.share.n);
   m.seed = selection.seed;
   m.plugins = plugin_facts();
+  if (const auto& network = selection.nccl_table; !network.file.empty())
+    m.plugins.push_back({network.name, "ncclNetPlugin_v" + network.version, "network plugin of NCCL", network.file,
+                         sha256_of_file(network.file), {}, {}, "", {}});
   utsname system{};
   uname(&system);
   m.machine = {{"kernel", std::string(system.sysname) + " " + system.release + " " + system.machine},

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <stdexcept>
 
 #include "contract/contract_process.hpp"
@@ -26,14 +27,20 @@ std::string hosted_transport() {
 }
 
 // Loads and initialises the network in a process of its own, which may crash or hang.
-void require_usable(const Selection& selection) {
+void require_usable(Selection& selection) {
   using namespace contract;
   constexpr double seconds = 10;
   const ContractCase& loads = contract_cases(Subject::nccl).front();
   const Outcome outcome =
       run_contract_case({Subject::nccl, nccl_network_file(), selection.nccl_net, {}, {}}, loads, selection.seed,
                         seconds * selection.patience, static_cast<uint32_t>(3000 * seconds * selection.patience));
-  if (outcome.verdict == Verdict::pass) return;
+  if (outcome.verdict == Verdict::pass) {
+    std::istringstream told(outcome.message);
+    std::getline(told, selection.nccl_table.name, '\t');
+    std::getline(told, selection.nccl_table.version, '\t');
+    std::getline(told, selection.nccl_table.file);
+    return;
+  }
   throw std::invalid_argument(
       fmt::format("--nccl-net: {} cannot be tested: {}. Expected: a library that exports one of ncclNetPlugin_v6 to "
                   "ncclNetPlugin_v12, whose init succeeds and which has an adapter; name its file, or NAME of a "

@@ -28,6 +28,9 @@ struct Selection {
   std::vector<std::string> plugins;  // files, loaded in this process and in every worker
   // A network plugin of NCCL, which is one of the transports: its file, or NAME of libnccl-net-NAME.so; "": none.
   std::string nccl_net;
+  struct {
+    std::string name, version, file;
+  } nccl_table;  // what it is, once it was loaded
   std::string netns;  // "NAME": host h of a case is the network namespace NAME-h (tools/netns/hosts.sh up NAME 2)
   uint64_t seed = 1;
   Share share;

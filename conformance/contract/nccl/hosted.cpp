@@ -53,7 +53,7 @@ int wanted_version() {
 }
 
 // The loaded file's newest table, or that of TUTTI_NCCL_NET_VERSION, as nccl-net takes it.
-std::unique_ptr<nccl::Calls> load(const std::string& path) {
+std::unique_ptr<nccl::Calls> load(const std::string& path, std::string& file) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* why = dlerror();
@@ -66,6 +66,9 @@ std::unique_ptr<nccl::Calls> load(const std::string& path) {
   require(calls != nullptr, "nccl.table", "{} exports no ncclNetPlugin_v{} to ncclNetPlugin_v{}; it exports {}", path,
           wanted ? wanted : nccl::kOldest, wanted ? wanted : nccl::kNewest,
           exported.empty() ? "none of any version" : exported);
+  Dl_info found{};
+  dladdr(symbol(calls->version()), &found);
+  file = found.dli_fname ? found.dli_fname : path;
   const char* const missing = calls->missing();
   require(!missing, "nccl.table", "ncclNetPlugin_v{} of {} has no {}", calls->version(), path, missing ? missing : "");
   return calls;
@@ -76,15 +79,20 @@ std::unique_ptr<nccl::Calls> load(const std::string& path) {
 Hosted::Hosted(Bench& bench) : bench_(bench) {
   if (bench.outcome_descriptor >= 0)
     watch_for_blocking(bench.outcome_descriptor, bench.patience + 2, bench.never_blocks);
-  calls_ = load(bench.path);
+  calls_ = load(bench.path, file_);
   static nccl::CommConfig config{-1};
   call("init", "nccl.init",
        [&] { return calls_->init(&context_, 0x7475747469, &config, take_log, ignore_event); });
+  is_open_ = true;
   call("devices", "nccl.init", [&] { return calls_->devices(&devices_); });
   require(devices_ > 0, "nccl.init", "init succeeded, but devices reports {} adapters: init must fail then", devices_);
 }
+void Hosted::close() {
+  is_open_ = false;
+  call("finalize", "nccl.context", [&] { return calls_->finalize(context_); });
+}
 Hosted::~Hosted() {
-  if (!is_failing()) calls_->finalize(context_);
+  if (is_open_ && !is_failing()) calls_->finalize(context_);
 }
 
 nccl::Description Hosted::describe(int device) const {
@@ -95,11 +103,16 @@ nccl::Description Hosted::describe(int device) const {
 
 int Hosted::most_receives() const { return std::clamp(describe(0).max_receives, 1, nccl::Calls::kMostInGroup); }
 
-void Hosted::call(const char* function, const char* clause, const std::function<Result()>& body) const {
+Result Hosted::attempt(const char* function, const std::function<Result()>& body) const {
   last_warning.clear();
   in_call(function);
   const Result result = body();
   in_call(nullptr);
+  return result;
+}
+
+void Hosted::call(const char* function, const char* clause, const std::function<Result()>& body) const {
+  const Result result = attempt(function, body);
   require(result == Result::kSuccess, clause, "{} returned {}, expected 0 (ncclSuccess){}{}", function,
           static_cast<int>(result), last_warning.empty() ? "" : ": ", last_warning);
 }
@@ -211,21 +224,29 @@ void Registered::require_received(Registered& sent, size_t bytes) {
            got - data(), bytes,
            is_missing ? "has not come" : fmt::format("is {:#04x}, expected {:#04x}", *got, *expected));
   }
+  require_kept_around();
+}
+
+void Registered::require_kept_around() const {
   const auto is_fresh = [](uint8_t b) { return b == kFresh; };
   require(std::all_of(bytes_.begin(), bytes_.begin() + kAround, is_fresh) &&
               std::all_of(bytes_.end() - kAround, bytes_.end(), is_fresh),
-          "nccl.data", "an irecv with room for {} bytes has written outside of its memory", size());
+          "nccl.data", "an irecv with room for {} bytes has written outside of its memory",
+          bytes_.size() - 2 * kAround);
 }
 
-bool Traffic::posted(void* request, Transfer& transfer, const char* function) {
+bool Traffic::posted(void* comm, void* request, Transfer& transfer, const char* function) {
   require(request != static_cast<void*>(&transfer), "nccl.null-request",
           "{} returned ncclSuccess and did not set the request: set it to NULL where nothing was started", function);
   if (!request) return false;
-  require(pending_.insert(request).second, "nccl.request-identity",
-          "{} returned the request {}, which is still pending", function, request);
+  for (const auto& [other, requests] : pending_)
+    require(std::ranges::find(requests, request) == requests.end(), "nccl.request-identity",
+            "{} returned the request {}, which is still pending", function, request);
+  pending_[comm].push_back(request);
   transfer = {};
+  transfer.comm = comm;
   transfer.request = request;
-  transfer.sizes.fill(-1);
+  transfer.sizes.fill(Transfer::kUnset);
   return true;
 }
 
@@ -235,7 +256,7 @@ bool Traffic::try_send(void* comm, const Part& part, Transfer& transfer) {
   hosted_.call("isend", "nccl.null-request", [&] {
     return hosted_.calls().send(comm, part.memory->data() + part.at, bytes, part.tag, part.memory->handle(), &request);
   });
-  return posted(request, transfer, "isend");
+  return posted(comm, request, transfer, "isend");
 }
 
 bool Traffic::try_receive(void* comm, const std::vector<Part>& group, Transfer& transfer) {
@@ -253,7 +274,7 @@ bool Traffic::try_receive(void* comm, const std::vector<Part>& group, Transfer& 
     return hosted_.calls().receive(comm, static_cast<int>(group.size()), data.data(), bytes.data(), tags.data(),
                                    handles.data(), &request);
   });
-  return posted(request, transfer, "irecv");
+  return posted(comm, request, transfer, "irecv");
 }
 
 void Traffic::receive(void* comm, const std::vector<Part>& group, Transfer& transfer) {
@@ -263,11 +284,13 @@ void Traffic::receive(void* comm, const std::vector<Part>& group, Transfer& tran
 
 bool Traffic::test(Transfer& transfer) {
   if (transfer.done) return true;
+  std::deque<void*>& pending = pending_[transfer.comm];
+  if (tests_oldest_ && transfer.comm && pending.front() != transfer.request) return false;
   int done = 0;
   hosted_.call("test", "nccl.completion",
                [&] { return hosted_.calls().test(transfer.request, &done, transfer.sizes.data()); });
   if (!done) return false;
-  pending_.erase(transfer.request);
+  std::erase(pending, transfer.request);
   return transfer.done = true;
 }
 

@@ -6,9 +6,10 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <tutti/sdk/nccl_net_calls.hpp>
 #include <vector>
@@ -24,17 +25,21 @@ class Hosted {
  public:
   explicit Hosted(Bench& bench);
   ~Hosted();
+  void close();
   Hosted(const Hosted&) = delete;
   Hosted& operator=(const Hosted&) = delete;
 
   const nccl::Calls& calls() const { return *calls_; }
-  void* context() const { return context_; }
+  const std::string& file() const { return file_; }  // as the loader found it
+  void* context() const { return context_; }  // from version 11 on
   int devices() const { return devices_; }
   // The properties of an adapter; nccl.properties is judged elsewhere.
   nccl::Description describe(int device) const;
   int most_receives() const;  // of a group: maxRecvs, at most Calls::kMostInGroup
   int most_requests() const { return nccl::max_requests(calls_->version()); }
 
+  // One call, with any result.
+  nccl::Result attempt(const char* function, const std::function<nccl::Result()>& body) const;
   // One call, which must return ncclSuccess by `clause`.
   void call(const char* function, const char* clause, const std::function<nccl::Result()>& body) const;
   // Repeats `holds` until it returns true, for the bench's patience; then `clause` is broken.
@@ -42,8 +47,10 @@ class Hosted {
 
  private:
   Bench& bench_;
+  std::string file_;
   std::unique_ptr<nccl::Calls> calls_;
   void* context_ = nullptr;
+  bool is_open_ = false;
   int devices_ = 0;
 };
 
@@ -94,6 +101,8 @@ class Registered {
   // By nccl.data: the first bytes are those of `sent`, and nothing around the memory has changed. Bytes that have not
   // come are a matter of nccl.done.
   void require_received(Registered& sent, size_t bytes);
+  // By nccl.data: nothing around the memory has changed.
+  void require_kept_around() const;
 
  private:
   static constexpr size_t kAround = 64;
@@ -105,15 +114,18 @@ class Registered {
 
 // A request of isend, irecv or iflush.
 struct Transfer {
+  static constexpr int kUnset = -1;  // a size that test has not written
+  void* comm = nullptr;
   void* request = nullptr;
   bool done = false;
   std::array<int, nccl::Calls::kMostInGroup> sizes{};
 };
 
-// Posts and tests requests, and knows those that are pending.
+// Posts and tests requests, and knows those that are pending. Where maxRecvs is 1 it tests the oldest request of a comm
+// only, as NCCL does: no two channels share a comm then.
 class Traffic {
  public:
-  explicit Traffic(const Hosted& hosted) : hosted_(hosted) {}
+  explicit Traffic(const Hosted& hosted) : hosted_(hosted), tests_oldest_(hosted.most_receives() == 1) {}
   struct Part {
     Registered* memory;
     int tag;
@@ -125,7 +137,7 @@ class Traffic {
   bool try_receive(void* comm, const std::vector<Part>& group, Transfer& transfer);
   // Until it is posted.
   void receive(void* comm, const std::vector<Part>& group, Transfer& transfer);
-  // True once it is done.
+  // True once it is done. False also where an older request must be tested first.
   bool test(Transfer& transfer);
   // Tests all of them until they are done.
   void finish(const std::vector<Transfer*>& transfers, const char* clause = "nccl.completion");
@@ -133,9 +145,32 @@ class Traffic {
   void send(void* comm, const Part& part, Transfer& transfer, const std::vector<Transfer*>& polled);
 
  private:
-  bool posted(void* request, Transfer& transfer, const char* function);
+  bool posted(void* comm, void* request, Transfer& transfer, const char* function);
   const Hosted& hosted_;
-  std::set<void*> pending_;
+  const bool tests_oldest_;
+  std::map<void*, std::deque<void*>> pending_;  // by comm, the oldest first
+};
+
+// A connection, and memory at both of its ends.
+struct Stretch {
+  Stretch(const Hosted& hosted, size_t bytes, int type = nccl::kHostPointer)
+      : connection(hosted),
+        traffic(hosted),
+        from(hosted, connection.sender, bytes, type),
+        to(hosted, connection.receiver, bytes, type) {
+    from.fill(bytes);
+  }
+  // The whole memory travels once.
+  void exchange() {
+    Transfer sent, received;
+    traffic.receive(connection.receiver, {{&to, 0}}, received);
+    traffic.send(connection.sender, {&from, 0}, sent, {&received});
+    traffic.finish({&received});
+    to.require_received(from, from.size());
+  }
+  Connection connection;
+  Traffic traffic;
+  Registered from, to;
 };
 
 }  // namespace tutti::conformance::contract

@@ -8,7 +8,10 @@
 namespace tutti::conformance::contract {
 namespace {
 
-void loads(Bench& bench) { const Hosted hosted(bench); }
+void loads(Bench& bench) {
+  const Hosted hosted(bench);
+  bench.remark = fmt::format("{}\t{}\t{}", hosted.calls().name(), hosted.calls().version(), hosted.file());
+}
 
 void describes_its_adapters(Bench& bench) {
   const Hosted hosted(bench);
@@ -23,9 +26,9 @@ void describes_its_adapters(Bench& bench) {
     holds(!(p.pointers & ~known), "ptrSupport", p.pointers, "the bits 1, 2 and 4 only");
     holds(!(p.pointers & nccl::kDmaBuf) || hosted.calls().has_dma_buf(), "ptrSupport", p.pointers,
           "no NCCL_PTR_DMABUF (4), since regMrDmaBuf is NULL");
-    holds(p.speed > 0, "speed", p.speed, "Mbit/s above 0");
     holds(p.max_comms > 0, "maxComms", p.max_comms, "at least 1");
     holds(p.max_receives > 0, "maxRecvs", p.max_receives, "at least 1");
+    holds(p.max_message > 0 || hosted.calls().version() < 9, "maxP2pBytes", p.max_message, "at least 1");
     require(p.pointers == again.pointers && p.speed == again.speed && p.max_receives == again.max_receives &&
                 std::string(p.name) == again.name,
             "nccl.properties", "adapter {} is not described alike in two calls", device);

@@ -11,22 +11,10 @@
 namespace tutti::conformance::contract {
 namespace {
 
-// A connection, and memory at both of its ends.
-struct Stretch {
-  Stretch(const Hosted& hosted, size_t bytes, int type = nccl::kHostPointer)
-      : connection(hosted),
-        traffic(hosted),
-        from(hosted, connection.sender, bytes, type),
-        to(hosted, connection.receiver, bytes, type) {
-    from.fill(bytes);
-  }
-  Connection connection;
-  Traffic traffic;
-  Registered from, to;
-};
-
 void require_size(const Transfer& transfer, const char* function, size_t bytes, size_t at = 0,
                   const char* clause = "nccl.size") {
+  require(transfer.sizes[at] != Transfer::kUnset, clause, "test of an {} reported no size {}, expected {}", function, at,
+          bytes);
   require(transfer.sizes[at] == static_cast<int>(bytes), clause,
           "test of an {} reported {} bytes as size {}, expected {}, which were sent", function, transfer.sizes[at], at,
           bytes);
@@ -180,32 +168,31 @@ void takes_all_requests(Bench& bench) {
   s.to.require_received(s.from, s.from.size());
 }
 
-void flush_once(const Hosted& hosted, int type) {
-  Stretch s(hosted, 4096, type);
-  Transfer sent, received, flushed;
-  s.traffic.receive(s.connection.receiver, {{&s.to, 0}}, received);
-  s.traffic.send(s.connection.sender, {&s.from, 0}, sent, {&received});
-  s.traffic.finish({&received});
-  void *data = s.to.data(), *handle = s.to.handle();
-  int bytes = 4096;
-  hosted.call("iflush", "nccl.flush", [&] {
-    return hosted.calls().flush(s.connection.receiver, 1, &data, &bytes, &handle, &flushed.request);
-  });
-  if (flushed.request) s.traffic.finish({&flushed}, "nccl.flush");
-  require(std::equal(s.from.data(), s.from.data() + 4096, s.to.data()), "nccl.flush",
-          "the bytes of an irecv are not in memory though its iflush is done");
-}
-
+// NCCL flushes memory of a device only. Here it is the host's, called a device's, which a plugin may refuse.
 void flushes(Bench& bench) {
   const Hosted hosted(bench);
   if (!hosted.calls().has_flush()) throw NotOffered{"it has no iflush"};
-  flush_once(hosted, nccl::kHostPointer);
-  if (!(hosted.describe(0).pointers & nccl::kCudaPointer)) return;
+  if (!(hosted.describe(0).pointers & nccl::kCudaPointer))
+    throw NotOffered{"its ptrSupport lacks NCCL_PTR_CUDA, so NCCL never calls iflush"};
+  std::unique_ptr<Stretch> s;
   try {
-    flush_once(hosted, nccl::kCudaPointer);
+    s = std::make_unique<Stretch>(hosted, 4096, nccl::kCudaPointer);
   } catch (const Broken& b) {
-    if (b.clause() != "nccl.registration") throw;  // host memory that is called a device's may be refused
+    if (b.clause() != "nccl.registration") throw;
+    throw NotOffered{"it refuses the host's memory as a device's, which this machine has none of"};
   }
+  Transfer sent, received, flushed;
+  s->traffic.receive(s->connection.receiver, {{&s->to, 0}}, received);
+  s->traffic.send(s->connection.sender, {&s->from, 0}, sent, {&received});
+  s->traffic.finish({&received});
+  void *data = s->to.data(), *handle = s->to.handle();
+  int bytes = 4096;
+  hosted.call("iflush", "nccl.flush", [&] {
+    return hosted.calls().flush(s->connection.receiver, 1, &data, &bytes, &handle, &flushed.request);
+  });
+  if (flushed.request) s->traffic.finish({&flushed}, "nccl.flush");
+  require(std::equal(s->from.data(), s->from.data() + 4096, s->to.data()), "nccl.flush",
+          "the bytes of an irecv are not in memory though its iflush is done");
 }
 
 void comms_are_independent(Bench& bench) {

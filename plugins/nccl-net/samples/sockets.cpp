@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -202,22 +203,35 @@ Result register_memory(void* data, size_t bytes, int type, void** memory) {
   return Result::kSuccess;
 }
 
-Result deregister_memory(void* memory) {
-  delete static_cast<Memory*>(memory);
+Result register_dma_buf(void* data, size_t bytes, uint64_t offset, int fd, void** memory) {
+  const auto start = static_cast<off_t>(offset);
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, start);
+  if (mapped == MAP_FAILED) return Result::kSystemError;
+  *memory = new Memory{static_cast<char*>(data), bytes, static_cast<char*>(mapped)};
+  return Result::kSuccess;
+}
+
+Result deregister_memory(void* handle) {
+  auto* memory = static_cast<Memory*>(handle);
+  if (memory->mapped) ::munmap(memory->mapped, memory->bytes);
+  delete memory;
   return Result::kSuccess;
 }
 
 Result send(Comm& comm, void* data, size_t bytes, int tag, void* memory, void** request) {
-  if (!memory || !static_cast<Memory*>(memory)->holds(data, bytes)) return Result::kInternalError;
-  const Result result = begin(comm, {{static_cast<char*>(data), bytes, tag}}, request);
+  auto* registered = static_cast<Memory*>(memory);
+  if (!registered || !registered->holds(data, bytes)) return Result::kInternalError;
+  const Result result = begin(comm, {{registered->at(data), bytes, tag}}, request);
   return result == Result::kSuccess && *request ? move(comm) : result;
 }
 
 Result receive(Comm& comm, std::vector<Piece> pieces, void** memory, void** request) {
   if (pieces.empty() || pieces.size() > kMostInGroup) return Result::kInternalError;
-  for (size_t i = 0; i < pieces.size(); ++i)
-    if (!memory[i] || !static_cast<Memory*>(memory[i])->holds(pieces[i].data, pieces[i].room))
-      return Result::kInternalError;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    auto* registered = static_cast<Memory*>(memory[i]);
+    if (!registered || !registered->holds(pieces[i].data, pieces[i].room)) return Result::kInternalError;
+    pieces[i].data = registered->at(pieces[i].data);
+  }
   return begin(comm, std::move(pieces), request);
 }
 

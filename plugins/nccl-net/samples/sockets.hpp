@@ -20,6 +20,10 @@ inline constexpr int kMostRequests = 32, kMostInGroup = 4;
 struct Memory {  // what regMr returns
   char* data;
   size_t bytes;
+  char* mapped = nullptr;  // the bytes of a dma-buf
+  char* at(const void* address) const {
+    return (mapped ? mapped : data) + (static_cast<const char*>(address) - data);
+  }
   bool holds(const void* at, size_t n) const {
     const char* begin = static_cast<const char*>(at);
     return begin >= data && begin + n <= data + bytes;
@@ -81,6 +85,8 @@ Result listen(void* handle, void** listener);
 Result connect(void* handle, void** comm);
 Result accept(void* listener, void** comm);
 Result register_memory(void* data, size_t bytes, int type, void** memory);
+// The bytes of the dma-buf `fd` from `offset` on are the memory at `data`.
+Result register_dma_buf(void* data, size_t bytes, uint64_t offset, int fd, void** memory);
 Result deregister_memory(void* memory);
 Result send(Comm& comm, void* data, size_t bytes, int tag, void* memory, void** request);
 Result receive(Comm& comm, std::vector<Piece> pieces, void** memory, void** request);

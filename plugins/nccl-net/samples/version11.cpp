@@ -2,6 +2,7 @@
 //
 // The sample as a plugin of version 11: each communicator has a context, and adapters can be joined.
 #include <atomic>
+#include <cstdlib>
 
 #include "sockets.hpp"
 
@@ -15,6 +16,11 @@ struct Context {
 };
 std::atomic<int> virtual_devices{0};
 char name[] = "sample-11";
+// The largest message: maxP2pBytes.
+size_t most_bytes() {
+  const char* const text = std::getenv("SAMPLE_NET_MOST_BYTES");
+  return text ? std::strtoull(text, nullptr, 10) : size_t{1} << 30;
+}
 
 Table<11> make() {
   Table<11> t{};
@@ -34,12 +40,12 @@ Table<11> make() {
     *p = {};
     p->name = name;
     p->guid = static_cast<uint64_t>(device);
-    p->pointers = kHostPointer | kCudaPointer;
+    p->pointers = kHostPointer | kCudaPointer | kDmaBuf;
     p->speed = device < 2 ? 10'000 : 20'000;
     p->latency = 12;
     p->max_comms = 1 << 16;
     p->max_receives = 1;
-    p->max_message = size_t{1} << 30;
+    p->max_message = most_bytes();
     return Result::kSuccess;
   };
   t.listen = [](void* context, int, void* handle, void** listener) {
@@ -52,8 +58,12 @@ Table<11> make() {
   t.register_memory = [](void*, void* data, size_t bytes, int type, void** memory) {
     return sample::register_memory(data, bytes, type, memory);
   };
+  t.register_dma_buf = [](void*, void* data, size_t bytes, int, uint64_t offset, int fd, void** memory) {
+    return sample::register_dma_buf(data, bytes, offset, fd, memory);
+  };
   t.deregister_memory = [](void*, void* memory) { return sample::deregister_memory(memory); };
   t.send = [](void* comm, void* data, size_t bytes, int tag, void* memory, void*, void** request) {
+    if (bytes > most_bytes()) return Result::kInvalidArgument;
     return sample::send(*static_cast<sample::Comm*>(comm), data, bytes, tag, memory, request);
   };
   t.receive = [](void* comm, int n, void** data, size_t* bytes, int* tags, void** memory, void**, void** request) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plugins that break a rule, and peers that go.
+#include "../src/network.hpp"
 #include "nccl_ranks.hpp"
 
 namespace tutti_test {
@@ -76,6 +77,21 @@ TEST_F(NcclLater, ASizeThatCannotBe) {
 TEST_F(NcclLater, ASizeThatWasNotSent) {
   const std::string text = loss("one-byte-less", 100'000);
   EXPECT_TRUE(says(text, "test reported 99999 bytes") && says(text, "of which 100000 were sent")) << text;
+}
+
+TEST(NcclFailure, ARequestThatIsNeverDoneIsNamedInTheLog) {
+  auto& limit = tutti::nccl::Network::Patience::limit;
+  const auto usual = std::exchange(limit, std::chrono::nanoseconds(0));
+  choose_fault("completion-lost");  // of irecvs with room for 4095 bytes
+  use_network(FAULTY, {{"TUTTI_NCCL_NET_EAGER_BYTES", "0"}});
+  Rank a(0), b(1);
+  ASSERT_NO_FATAL_FAILURE(join(a, b));
+  std::vector<unsigned char> out(4095), in(4095);
+  ASSERT_EQ(b.receive(0, 0, in.data(), in.size(), 1), TUTTI_OK);
+  ASSERT_EQ(a.send(1, 0, out.data(), out.size(), 2), TUTTI_OK);
+  EXPECT_TRUE(drive({&a, &b}, [] { return host().logged("test of an irecv of 4095 bytes has not reported it done"); }));
+  limit = usual;
+  choose_fault("none");
 }
 
 TEST_F(NcclLater, FailPeerAndAbortEndWhatIsPending) {

@@ -2,31 +2,21 @@
 //
 // A network plugin of NCCL that breaks one rule, which the environment variable TUTTI_MUTANT names whenever the rule is
 // at stake: conformance/mutants/faults.cpp has the list. Without it the plugin is correct.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "../samples/sockets.hpp"
+#include "fault.hpp"
 
 namespace {
 
 using namespace tutti::nccl;
 
-// Is the fault chosen? Then it strikes now, of which the file TUTTI_MUTANT_REACHED tells.
-bool fault(std::string_view name) {
-  const char* chosen = std::getenv("TUTTI_MUTANT");
-  if (!chosen || chosen != "nccl-" + std::string(name)) return false;
-  if (const char* mark = std::getenv("TUTTI_MUTANT_REACHED"))
-    if (const int fd = ::open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); fd >= 0) ::close(fd);
-  return true;
-}
+using sample::fault;
 Logger say = nullptr;
 char name[] = "faulty";
 std::set<void*> device_memory;           // registered as such
@@ -41,20 +31,23 @@ struct Unsent {                          // an isend that is begun after it was 
 std::set<void*> unsent;            // not reported done yet
 std::vector<Unsent*> to_be_begun;  // by the next test
 sample::Comm* first_receiver = nullptr;  // of the fault comm-blocks-comm
+constexpr size_t kOverrun = 64;          // bytes behind an irecv's memory
 constexpr int kLong = 100'000;           // messages that are reported done too early
-int never_done;                          // its address is such a request
+int never_done, empty;                   // their addresses are such requests: never done, of no bytes
 sample::Comm& comm_of(void* comm) { return *static_cast<sample::Comm*>(comm); }
 
 [[noreturn]] void block() {
   for (;;) ::pause();
 }
 
+bool claims_dma_bufs() { return fault("dma-buf") || fault("dma-buf-offset-ignored"); }
+
 Result get_properties(int, Properties<8>* p) {
   *p = {};
   p->name = fault("nameless") ? nullptr : name;
-  p->pointers = fault("no-host-memory") ? kCudaPointer : kHostPointer | kCudaPointer | (fault("dma-buf") ? kDmaBuf : 0);
-  p->speed = fault("no-speed") ? 0 : 10'000;
-  p->max_comms = 1 << 16;
+  p->pointers = fault("no-host-memory") ? kCudaPointer : kHostPointer | kCudaPointer | (claims_dma_bufs() ? kDmaBuf : 0);
+  p->speed = 10'000;
+  p->max_comms = fault("no-comms") ? 0 : 1 << 16;
   p->max_receives = fault("no-receives") ? 0 : sample::kMostInGroup;
   return Result::kSuccess;
 }
@@ -98,6 +91,10 @@ Result send(void* comm, void* data, int bytes, int tag, void* memory, void** req
   if (fault("isend-fails")) return Result::kSystemError;
   static bool is_first = true;
   if (std::exchange(is_first, false) && fault("null-is-an-error")) return Result::kInternalError;
+  if (bytes == 0 && fault("empty-lost")) {
+    *request = &empty;
+    return Result::kSuccess;
+  }
   if (bytes >= kLong && fault("isend-done-early")) {
     *request = *unsent.insert(new Unsent{&comm_of(comm), data, static_cast<size_t>(bytes), tag, memory}).first;
     return Result::kSuccess;
@@ -123,6 +120,7 @@ Result receive(void* comm, int n, void** data, int* bytes, int* tags, void** mem
     pieces.push_back(
         {static_cast<char*>(data[i]), static_cast<size_t>(bytes[i]), fault("tags-ignored") ? 0 : tags[i]});
   const Result result = sample::receive(at, std::move(pieces), memory, request);
+  if (*request && fault("overruns")) at.queue.back()->pieces[0].room += kOverrun;
   if (at.queue.size() >= 2 && at.moved == 0 && fault("reordered")) std::swap(at.queue.back(), at.queue.end()[-2]);
   return result;
 }
@@ -168,6 +166,11 @@ Result test(void* handle, int* done, int* bytes) {
     return Result::kSuccess;
   }
   if (handle == &never_done) return Result::kSuccess;
+  if (handle == &empty) {
+    *bytes = 0;
+    *done = 1;
+    return Result::kSuccess;
+  }
   auto* request = static_cast<sample::Request*>(handle);
   const bool sends = request->comm->sends;
   const std::vector<sample::Piece> before = request->pieces;
@@ -185,10 +188,14 @@ Result test(void* handle, int* done, int* bytes) {
   std::vector<sample::Piece> after = before;
   int sizes[sample::kMostInGroup] = {};
   const Result result = sample::test(handle, done, sizes);
+  if (!sends && result != Result::kSuccess && fault("gone-is-done")) {
+    *done = 1;
+    return Result::kSuccess;
+  }
   if (!*done) return result;
   for (size_t i = 0; i < after.size(); ++i) after[i].bytes = sizes[i];
   spoil(after, sends, sizes);
-  if (bytes) std::copy_n(sizes, after.size(), bytes);
+  if (bytes && !fault("no-sizes")) std::copy_n(sizes, after.size(), bytes);
   return result;
 }
 
@@ -210,6 +217,10 @@ Table<8> make() {
   t.connect = connect;
   t.accept = accept;
   t.register_memory = register_memory;
+  if (fault("dma-buf-offset-ignored"))
+    t.register_dma_buf = [](void*, void* data, size_t bytes, int, uint64_t, int fd, void** memory) {
+      return sample::register_dma_buf(data, bytes, 0, fd, memory);
+    };
   t.deregister_memory = [](void*, void* memory) {
     device_memory.erase(static_cast<sample::Memory*>(memory)->data);
     const Result result = sample::deregister_memory(memory);

@@ -185,5 +185,33 @@ TEST_P(NcclTransfer, WhatWasSentBeforeTheEndStillArrives) {
   EXPECT_TRUE(says(a->failures[1], "closed its endpoint")) << a->failures[1];
 }
 
+TEST(NcclTransfer, NoMessageIsLargerThanTheAdaptersLimit) {
+  setenv("SAMPLE_NET_MOST_BYTES", "1000", 1);  // isend refuses more
+  use_network(SAMPLE_11);
+  EXPECT_EQ(caps().fragment_bytes, 1000u);
+  Rank a(0), b(1);
+  ASSERT_NO_FATAL_FAILURE(join(a, b));
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{976}, uint64_t{977}, uint64_t{1000}})
+    ASSERT_NO_FATAL_FAILURE(move(a, b, 0, bytes));
+  setenv("SAMPLE_NET_MOST_BYTES", "279", 1);
+  tutti_transport_caps unused{};
+  EXPECT_EQ(query(&unused), TUTTI_NOT_SUPPORTED);
+  EXPECT_TRUE(says(Host::error, "messages of at most 279 bytes (maxP2pBytes), expected 280 or more")) << Host::error;
+  unsetenv("SAMPLE_NET_MOST_BYTES");
+}
+
+// google/nccl-fastsocket is such a plugin.
+TEST(NcclTransfer, APluginThatReportsNoSizesIsNamedOnceAndServes) {
+  use_fault("no-sizes");
+  Rank a(0), b(1);
+  ASSERT_NO_FATAL_FAILURE(join(a, b));
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{8}, uint64_t{100'000}}) ASSERT_NO_FATAL_FAILURE(move(a, b, 0, bytes));
+  ASSERT_TRUE(drive({&a, &b}, [&] { return table().send_control(a.link(1), "word", 4) == 0; }));
+  ASSERT_TRUE(drive({&a, &b}, [&] { return b.controls.size() == 1; }));
+  EXPECT_EQ(b.controls.front(), "word");
+  EXPECT_EQ(std::ranges::count_if(host().log, [](const auto& line) { return says(line, "reports no size"); }), 1);
+  choose_fault("none");
+}
+
 }  // namespace
 }  // namespace tutti_test

@@ -40,7 +40,7 @@ class Calls {
   virtual bool can_fuse(size_t devices) const = 0;
 
   virtual Result init(void** context, uint64_t communicator, CommConfig*, Logger, ProfilerCallback) const = 0;
-  virtual void finalize(void* context) const = 0;
+  virtual Result finalize(void* context) const = 0;
   virtual Result devices(int* n) const = 0;
   virtual Result describe(int device, Description*) const = 0;
   // Where can_fuse(devices.size()).
@@ -81,6 +81,8 @@ class CallsOf final : public Calls {
         {"closeRecv", t_.close_receive},                        {"closeListen", t_.close_listen}};
     for (const auto& [name, there] : needed)
       if (!there) return name;
+    if constexpr (V >= 11)
+      if (!t_.finalize) return "finalize";
     return nullptr;
   }
   bool has_flush() const override { return t_.flush; }
@@ -102,9 +104,10 @@ class CallsOf final : public Calls {
     else
       return t_.init(logger);
   }
-  void finalize([[maybe_unused]] void* context) const override {
+  Result finalize([[maybe_unused]] void* context) const override {
     if constexpr (V >= 11)
-      if (t_.finalize) t_.finalize(context);
+      if (t_.finalize) return t_.finalize(context);
+    return Result::kSuccess;
   }
   Result devices(int* n) const override { return t_.devices(n); }
   Result describe(int device, Description* d) const override {

@@ -471,7 +471,7 @@ constexpr Clause table[] = {
      "An irecv must write the bytes that were sent, and must not write outside of its memory, also where the isend is "
      "longer."},
     {"nccl.size", "`test` must report how many bytes were sent, also where the irecv has room for more."},
-    {"nccl.empty", "A message of 0 bytes must be sent and received as any other, and its size reported."},
+    {"nccl.empty", "A message of 0 bytes must be sent and received as any other."},
     {"nccl.group",
      "A grouped irecv must be done when all of its messages are there, and `test` must then report the size of "
      "each, in the order of the irecv."},
@@ -489,8 +489,9 @@ constexpr Clause table[] = {
      "`test` must not report an irecv done that got no message since the peer closed its sendComm. It must return an "
      "error or report it not done, and closeRecv must return."},
     {"nccl.context",
-     "From version 11 on each `init` must set a context, which `listen` and `connect` are given. A comm must not depend "
-     "on another communicator's context. `finalize` must return ncclSuccess, and `init` must succeed after it."},
+     "From version 11 on `init` may be called for each communicator, and its context is passed to `listen` and "
+     "`connect`. A comm must not depend on another communicator's context. `finalize` must return ncclSuccess, and "
+     "`init` must succeed after it."},
     {"nccl.close",
      "The close functions must return ncclSuccess when no request is pending, and must not leave descriptors, "
      "threads or memory behind."},

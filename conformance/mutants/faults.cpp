@@ -309,7 +309,7 @@ constexpr Fault networks[] = {
     {"nccl-flush-hangs", "nccl.flush", "nccl-net", "the request of iflush is never done"},
     {"nccl-flush-fails", "nccl.flush", "nccl-net", "iflush returns ncclInvalidArgument"},
     {"nccl-flush-ignored", "nccl.flush", "nccl-net", "the first byte in device memory is not visible after iflush"},
-    {"nccl-dma-buf-offset-ignored", "nccl.dma-buf", "nccl-net", "regMrDmaBuf maps the descriptor from byte 0 on"},
+    {"nccl-dma-buf-offset-ignored", "nccl.dma-buf", "nccl-net-11", "regMrDmaBuf maps the descriptor from byte 0 on"},
     {"nccl-gone-is-done", "nccl.gone", "nccl-net", "an irecv is reported done as the peer closes its sendComm"},
     {"nccl-init-once", "nccl.init", "nccl-net-11", "init of a second communicator returns ncclInternalError"},
     {"nccl-finalize-fails", "nccl.context", "nccl-net-11", "finalize returns ncclSystemError"},

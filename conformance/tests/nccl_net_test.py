@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """nccl_net_test.py TUTTI_CONFORM LIB: tutti-conform --nccl-net with the samples, with broken plugins and with what is none."""
+import hashlib
+import json
 import os
 import pathlib
 import re
 import sys
+import tempfile
 
 import expectations
 from expectations import end, expect, refused
@@ -30,6 +33,12 @@ for sample in ("sample8", "sample11"):
     network = SAMPLES / f"libnccl-net-{sample}.so"
     status, out = conform(network, "--case", f"contract/nccl/{sample}/*")
     expect(f"{sample} keeps NCCL's contract", status == 0 and "0 failed" in out, out)
+with tempfile.TemporaryDirectory() as folder:
+    report, file = pathlib.Path(folder) / "report.json", (SAMPLES / "libnccl-net-sample8.so").resolve()
+    status, out = conform(file, "--case", "contract/nccl/sample8/loads", "--json", report)
+    plugins = [p for p in json.loads(report.read_text())["manifest"]["plugins"] if p["path"] == str(file)]
+    expect("the report has the file's name, version and digest", [(p["id"], p["version"], p["sha256"]) for p in plugins] == [
+        ("sample", "ncclNetPlugin_v8", hashlib.sha256(file.read_bytes()).hexdigest())], plugins)
 status, out = conform(SAMPLES / "libnccl-net-sample8.so", "--level", "smoke", "--list")
 for kind in ("contract/nccl/sample8/groups", "contract/transport/nccl:sample8/", "matrix/"):
     expect(f"the level has {kind}", f"\n{kind}" in out, out)

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <memory>
 #include <system_error>
-#include <tutti/sdk/file_descriptor.hpp>
 #include <utility>
 
 #include "contract/contract_case.hpp"
@@ -28,9 +27,6 @@ void sends_nothing(Bench& bench) {
   s.traffic.receive(s.connection.receiver, {{&s.to, 0}}, received);
   s.traffic.send(s.connection.sender, {&s.from, 0, 0, 0}, sent, {&received});
   s.traffic.finish({&received}, "nccl.empty");
-  for (const Transfer* one : {&sent, &received})
-    require(one->sizes[0] == 0 || one->sizes[0] == Transfer::kUnset, "nccl.empty",
-            "test reported {} bytes for a message of 0", one->sizes[0]);
   s.exchange();  // the next message is not mistaken for it
 }
 
@@ -38,9 +34,13 @@ void sends_its_largest(Bench& bench) {
   const Hosted hosted(bench);
   constexpr size_t most = size_t{64} << 20;
   if (hosted.calls().version() < 9) throw NotOffered{"before version 9 there is no maxP2pBytes"};
-  const size_t bytes = hosted.describe(0).max_message;
+  const size_t bytes = hosted.most_bytes();
   if (bytes > most) throw NotOffered{fmt::format("its maxP2pBytes is {}, this case takes at most {}", bytes, most)};
-  Stretch(hosted, bytes).exchange();
+  try {
+    Stretch(hosted, bytes).exchange();
+  } catch (const Broken& b) {
+    broken("nccl.properties", "maxP2pBytes is {}, and a message of as many bytes fails: {}", bytes, b.what());
+  }
 }
 
 // What the plugin may still write to is left as it is: the process ends with the case.
@@ -92,28 +92,25 @@ void survives_its_peer(Bench& bench) {
   hosted.attempt("closeRecv", [&] { return hosted.calls().close_receive(s.connection.receiver); });
 }
 
-// Memory as a device exports it: a file's pages from an offset on, behind other ones.
+// Memory as a device exports it: a file's pages from an offset on, behind other ones. It stays.
 struct Exported {
   static constexpr size_t kBytes = 4096;
   explicit Exported(uint8_t fill) : file(memfd_create("dma-buf", MFD_CLOEXEC)) {
-    const bool is_there = file.get() >= 0 && ftruncate(file.get(), 2 * kBytes) == 0;
-    pages = is_there ? mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0) : MAP_FAILED;
+    const bool is_there = file >= 0 && ftruncate(file, 2 * kBytes) == 0;
+    pages = is_there ? mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     if (pages == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "a file in memory");
     std::fill_n(data(), kBytes, fill);
   }
-  ~Exported() { munmap(pages, 2 * kBytes); }
-  Exported(const Exported&) = delete;
-  Exported& operator=(const Exported&) = delete;
   uint8_t* data() const { return static_cast<uint8_t*>(pages) + kBytes; }
   // nullptr: the plugin refuses it.
   void* registered(const Hosted& hosted, void* comm) const {
     void* handle = nullptr;
     const Result result = hosted.attempt("regMrDmaBuf", [&] {
-      return hosted.calls().register_dma_buf(comm, data(), kBytes, nccl::kCudaPointer, kBytes, file.get(), &handle);
+      return hosted.calls().register_dma_buf(comm, data(), kBytes, nccl::kCudaPointer, kBytes, file, &handle);
     });
     return result == Result::kSuccess ? handle : nullptr;
   }
-  FileDescriptor file;
+  const int file;
   void* pages;
 };
 
@@ -122,7 +119,8 @@ void registers_dma_bufs(Bench& bench) {
   if (!(hosted.describe(0).pointers & nccl::kDmaBuf)) throw NotOffered{"its ptrSupport lacks NCCL_PTR_DMABUF"};
   const auto &from = leave<Exported>(uint8_t{0x5a}), &to = leave<Exported>(uint8_t{0});
   auto& connection = leave<Connection>(hosted);
-  void *const source = from.registered(hosted, connection.sender), *const goal = to.registered(hosted, connection.receiver);
+  void* const source = from.registered(hosted, connection.sender);
+  void* const goal = to.registered(hosted, connection.receiver);
   if (!source || !goal)
     throw NotOffered{"it refuses a file in memory as a dma-buf, and no device that exports one is known here"};
   void *data = to.data(), *memory = goal, *sent = nullptr, *received = nullptr;

@@ -101,6 +101,11 @@ nccl::Description Hosted::describe(int device) const {
   return of;
 }
 
+size_t Hosted::most_bytes() const {
+  const size_t limit = describe(0).max_message;
+  return limit ? limit : size_t{1} << 30;
+}
+
 int Hosted::most_receives() const { return std::clamp(describe(0).max_receives, 1, nccl::Calls::kMostInGroup); }
 
 Result Hosted::attempt(const char* function, const std::function<Result()>& body) const {

@@ -36,6 +36,7 @@ class Hosted {
   // The properties of an adapter; nccl.properties is judged elsewhere.
   nccl::Description describe(int device) const;
   int most_receives() const;  // of a group: maxRecvs, at most Calls::kMostInGroup
+  size_t most_bytes() const;    // of a message
   int most_requests() const { return nccl::max_requests(calls_->version()); }
 
   // One call, with any result.

@@ -13,8 +13,8 @@ namespace {
 
 void require_size(const Transfer& transfer, const char* function, size_t bytes, size_t at = 0,
                   const char* clause = "nccl.size") {
-  require(transfer.sizes[at] != Transfer::kUnset, clause, "test of an {} reported no size {}, expected {}", function, at,
-          bytes);
+  require(transfer.sizes[at] != Transfer::kUnset, clause, "test of an {} reported no size {}, expected {}", function,
+          at, bytes);
   require(transfer.sizes[at] == static_cast<int>(bytes), clause,
           "test of an {} reported {} bytes as size {}, expected {}, which were sent", function, transfer.sizes[at], at,
           bytes);
@@ -42,13 +42,14 @@ void sends_before_it_receives(Bench& bench) {
 
 void reports_sizes(Bench& bench) {
   const Hosted hosted(bench);
-  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{4095}, size_t{65536}, (size_t{1} << 20) + 3}) {
-    Stretch s(hosted, bytes);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{8}, size_t{4095}, size_t{65536}, (size_t{1} << 20) + 3}) {
+    const size_t bytes = std::min(size, hosted.most_bytes());
+    Stretch s(hosted, std::max(bytes, size_t{1}));
     Registered room(hosted, s.connection.receiver, bytes + 1000);
     Transfer sent, received;
     s.traffic.receive(s.connection.receiver, {{&room, 0}}, received);
     require(!s.traffic.test(received), "nccl.done", "an irecv is done before its message was sent");
-    s.traffic.send(s.connection.sender, {&s.from, 0}, sent, {&received});
+    s.traffic.send(s.connection.sender, {&s.from, 0, 0, bytes}, sent, {&received});
     s.traffic.finish({&received});
     room.require_received(s.from, bytes);
     require_size(received, "irecv", bytes);
@@ -59,7 +60,7 @@ void reports_sizes(Bench& bench) {
 // The memory of an isend is overwritten, and that of an irecv is read, as soon as test says that they are done.
 void is_done_when_it_is(Bench& bench) {
   const Hosted hosted(bench);
-  constexpr size_t bytes = size_t{4} << 20;
+  const size_t bytes = std::min(size_t{4} << 20, hosted.most_bytes());
   Stretch s(hosted, bytes);
   Registered copy(hosted, s.connection.sender, bytes);
   for (int round = 0; round < 3; ++round) {
@@ -77,7 +78,7 @@ void is_done_when_it_is(Bench& bench) {
             std::fill(s.from.data(), s.from.data() + bytes, Registered::kFresh);
           return s.traffic.test(received) && sent.done;
         },
-        "nccl.completion", [] { return std::string("an isend or irecv of 4 MiB is not done"); });
+        "nccl.completion", [] { return std::string("a long isend or irecv is not done"); });
     s.to.require_received(copy, bytes);
   }
 }
@@ -223,7 +224,7 @@ std::vector<ContractCase> nccl_transfer_cases() {
        2,
        sends_before_it_receives},
       {"sizes",
-       "five sizes into larger memory",
+       "six sizes into larger memory",
        {"nccl.size", "nccl.completion", "nccl.done", "nccl.data"},
        5,
        reports_sizes},

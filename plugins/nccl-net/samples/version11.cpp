@@ -2,7 +2,9 @@
 //
 // The sample as a plugin of version 11: each communicator has a context, and adapters can be joined.
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "sockets.hpp"
 
@@ -18,8 +20,10 @@ std::atomic<int> virtual_devices{0};
 char name[] = "sample-11";
 // The largest message: maxP2pBytes.
 size_t most_bytes() {
-  const char* const text = std::getenv("SAMPLE_NET_MOST_BYTES");
-  return text ? std::strtoull(text, nullptr, 10) : size_t{1} << 30;
+  const std::string_view text = [](const char* set) { return set ? set : ""; }(std::getenv("SAMPLE_NET_MOST_BYTES"));
+  size_t bytes = size_t{1} << 30;
+  std::from_chars(text.data(), text.data() + text.size(), bytes);
+  return bytes;
 }
 
 Table<11> make() {

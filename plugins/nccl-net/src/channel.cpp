@@ -5,13 +5,12 @@
 #include <cstring>
 #include <tutti/sdk/words.hpp>
 
+#include "departures.hpp"
 #include "wire.hpp"
 
 namespace tutti::nccl {
 namespace {
 
-// Room for the sizes of a group, and for a plugin that writes more than it should.
-constexpr size_t kSizes = 64;
 // A size that test left as it was. Some plugins report no sizes, and NCCL does not notice. A frame has its own length,
 // and a long message the size that was announced.
 constexpr int kUnset = INT32_MIN;
@@ -19,6 +18,13 @@ std::array<int, kSizes> unset_sizes() {
   std::array<int, kSizes> sizes;
   sizes.fill(kUnset);
   return sizes;
+}
+
+// Closes a comm of frames, now or later.
+void depart(Comm& comm, std::unique_ptr<Rooms>& rooms, std::deque<void*> requests) {
+  if (!comm.is_open()) return;
+  auto fresh = std::make_unique<Rooms>(rooms->n(), rooms->bytes());
+  leave_behind({std::move(comm), std::exchange(rooms, std::move(fresh)), std::move(requests)});
 }
 
 }  // namespace
@@ -29,7 +35,8 @@ Comm& Comm::operator=(Comm&& other) noexcept {
   if (this == &other) return *this;
   close();
   network_ = other.network_;
-  registrations_ = other.registrations_;
+  context_ = std::move(other.context_);
+  registrations_ = std::move(other.registrations_);
   sends_ = other.sends_;
   comm_ = std::exchange(other.comm_, nullptr);
   return *this;
@@ -58,28 +65,35 @@ std::optional<Ticket> FrameSender::advance() {
   Network& network = comm_.network();
   for (; begun_ != filled_; ++begun_) {
     Slot& slot = slots_[begun_ % kRooms];
-    char* data = rooms_.room(begun_ % kRooms);
-    slot.request = network.send(comm_.get(), data, slot.bytes, 0, comm_.handle(rooms_.region()));
+    char* data = rooms_->room(begun_ % kRooms);
+    slot.request = network.send(comm_.get(), data, slot.bytes, 0, comm_.handle(rooms_->region()));
     if (!slot.request) break;
   }
   if (done_ == begun_) return std::nullopt;
   std::array<int, kSizes> sizes{};
   Slot& slot = slots_[done_ % kRooms];
-  constexpr const char* kTest = "test of an isend";
-  if (!network.test(slot.request, sizes.data(), kTest)) {
-    patience_.wait(network, kTest, slot.bytes);
-    return std::nullopt;
-  }
-  patience_.end();
+  if (!network.test(slot.request, sizes.data(), "test of an isend")) return std::nullopt;
   ++done_;
   return slot.ticket;
+}
+
+void FrameSender::close() noexcept {
+  std::deque<void*> requests;
+  for (; done_ != begun_; ++done_) requests.push_back(slots_[done_ % kRooms].request);
+  depart(comm_, rooms_, std::move(requests));
+}
+
+void FrameReceiver::close() noexcept {
+  std::deque<void*> requests;
+  for (; done_ != begun_; ++done_) requests.push_back(requests_[done_ % kRooms]);
+  depart(comm_, rooms_, std::move(requests));
 }
 
 void FrameReceiver::post() {
   Network& network = comm_.network();
   for (; !stopped_ && begun_ - done_ < kRooms; ++begun_) {
-    char* room = rooms_.room(begun_ % kRooms);
-    std::vector<Network::Piece> one{{room, rooms_.bytes(), 0, comm_.handle(rooms_.region())}};
+    char* room = rooms_->room(begun_ % kRooms);
+    std::vector<Network::Piece> one{{room, rooms_->bytes(), 0, comm_.handle(rooms_->region())}};
     void* request = network.receive(comm_.get(), one);
     if (!request) break;
     requests_[begun_ % kRooms] = request;
@@ -94,16 +108,16 @@ std::optional<std::string_view> FrameReceiver::receive() {
   if (!network.test(requests_[done_ % kRooms], sizes.data(), "test of an irecv")) return std::nullopt;
   if (sizes[0] == kUnset) {
     Frame frame;
-    std::memcpy(&frame, rooms_.room(done_ % kRooms), sizeof frame);
+    std::memcpy(&frame, rooms_->room(done_ % kRooms), sizeof frame);
     network.miss_sizes();
     sizes[0] = static_cast<int>(std::min(sizeof frame + payload_of(frame), uint64_t{INT32_MAX}));
   }
-  if (sizes[0] < static_cast<int>(sizeof(Frame)) || static_cast<uint64_t>(sizes[0]) > rooms_.bytes())
+  if (sizes[0] < static_cast<int>(sizeof(Frame)) || static_cast<uint64_t>(sizes[0]) > rooms_->bytes())
     throw sdk::error(
         TUTTI_SYSTEM,
         "{}: test reported {} bytes for an irecv of {}: it must report what was sent, here {} bytes or more",
-        network.says(), sizes[0], rooms_.bytes(), sizeof(Frame));
-  return std::string_view(rooms_.room(done_ % kRooms), static_cast<size_t>(sizes[0]));
+        network.says(), sizes[0], rooms_->bytes(), sizeof(Frame));
+  return std::string_view(rooms_->room(done_ % kRooms), static_cast<size_t>(sizes[0]));
 }
 
 // ---- Long messages

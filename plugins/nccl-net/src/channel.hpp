@@ -22,8 +22,13 @@ namespace tutti::nccl {
 class Comm {
  public:
   Comm() = default;
-  Comm(Network& network, Registrations& registrations, void* comm, bool sends)
-      : network_(&network), registrations_(&registrations), comm_(comm), sends_(sends) {}
+  Comm(Network& network, std::shared_ptr<Context> context, std::shared_ptr<Registrations> registrations, void* comm,
+       bool sends)
+      : network_(&network),
+        context_(std::move(context)),
+        registrations_(std::move(registrations)),
+        comm_(comm),
+        sends_(sends) {}
   Comm(Comm&& other) noexcept { *this = std::move(other); }
   Comm& operator=(Comm&& other) noexcept;
   ~Comm() { close(); }
@@ -36,7 +41,8 @@ class Comm {
 
  private:
   Network* network_ = nullptr;
-  Registrations* registrations_ = nullptr;
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<Registrations> registrations_;
   void* comm_ = nullptr;
   bool sends_ = false;
 };
@@ -51,6 +57,7 @@ class Rooms {
     return region_.address + i * bytes_;
   }
   const Region& region() const { return region_; }
+  size_t n() const { return n_; }
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -67,13 +74,17 @@ struct Ticket {
   uint32_t index = 0;
 };
 
+// Room for the sizes of a group, and for a plugin that writes more than it should.
+inline constexpr size_t kSizes = 64;
+
 // Frames of at most `frame_bytes`, in order.
 class FrameSender {
  public:
   static constexpr size_t kRooms = 8;
-  FrameSender(Comm comm, uint64_t frame_bytes) : comm_(std::move(comm)), rooms_(kRooms, frame_bytes) {}
+  FrameSender(Comm comm, uint64_t frame_bytes)
+      : comm_(std::move(comm)), rooms_(std::make_unique<Rooms>(kRooms, frame_bytes)) {}
   // Room for one more frame, or nullptr.
-  char* room() { return filled_ - done_ < kRooms ? rooms_.room(filled_ % kRooms) : nullptr; }
+  char* room() { return filled_ - done_ < kRooms ? rooms_->room(filled_ % kRooms) : nullptr; }
   void commit(uint64_t bytes, Ticket ticket) { slots_[filled_++ % kRooms] = {bytes, ticket, nullptr}; }
   // Begins what can be begun. Returns the ticket of a frame that has left; nothing when there is none.
   std::optional<Ticket> advance();
@@ -82,6 +93,8 @@ class FrameSender {
   uint32_t left() const { return filled_ - done_; }
   // Does the plugin take no more, though no request is under way? The peer has no receive for the next frame.
   bool is_stuck() const { return begun_ == done_ && begun_ != filled_; }
+  // Closes the comm, once the requests are done that are under way.
+  void close() noexcept;
   Comm& comm() { return comm_; }
   const Comm& comm() const { return comm_; }
 
@@ -92,8 +105,7 @@ class FrameSender {
     void* request;
   };
   Comm comm_;
-  Rooms rooms_;
-  Network::Patience patience_;
+  std::unique_ptr<Rooms> rooms_;
   std::array<Slot, kRooms> slots_{};
   uint32_t filled_ = 0, begun_ = 0, done_ = 0;
 };
@@ -101,7 +113,8 @@ class FrameSender {
 class FrameReceiver {
  public:
   static constexpr size_t kRooms = 8;
-  FrameReceiver(Comm comm, uint64_t frame_bytes) : comm_(std::move(comm)), rooms_(kRooms, frame_bytes) {}
+  FrameReceiver(Comm comm, uint64_t frame_bytes)
+      : comm_(std::move(comm)), rooms_(std::make_unique<Rooms>(kRooms, frame_bytes)) {}
   // Begins a receive for each free room.
   void post();
   // The next frame, until release(); nothing when there is none.
@@ -109,12 +122,14 @@ class FrameReceiver {
   void release() { ++done_; }
   // No frame is expected any more.
   void stop() { stopped_ = true; }
+  // Closes the comm, once the requests are done that are under way.
+  void close() noexcept;
   Comm& comm() { return comm_; }
   const Comm& comm() const { return comm_; }
 
  private:
   Comm comm_;
-  Rooms rooms_;
+  std::unique_ptr<Rooms> rooms_;
   std::array<void*, kRooms> requests_{};
   uint32_t begun_ = 0, done_ = 0;
   bool stopped_ = false;

@@ -32,7 +32,7 @@ Card Connector::make_card(uint32_t peer) {
   const std::string name = Network::short_name(domain.settings.network);
   name.copy(card.network.data(), card.network.size() - 1);
   for (size_t i = 0; i < kComms; ++i) {
-    attempt.listeners[i] = network_.listen(endpoint_.context(), domain.device);
+    attempt.listeners[i] = network_.listen(*endpoint_.context(), domain.device);
     attempt.listeners[i].handle.copy(card.handles[i].data(), kHandleBytes);
   }
   return card;
@@ -72,18 +72,19 @@ void Connector::advance() {
 }
 
 void Connector::make_comms(Attempt& attempt) {
-  Registrations& registrations = endpoint_.domain().registrations;
+  const auto& registrations = endpoint_.domain().registrations;
+  const auto& context = endpoint_.context();
   attempt.is_connecting = true;
   for (size_t i = 0; i < kComms; ++i) {
     Comms& comms = attempt.comms;
     if (!comms.send[i].is_open()) {
       char* handle = attempt.card->handles[i].data();
-      if (void* comm = network_.connect(endpoint_.context(), endpoint_.domain().device, traffic_class_, handle))
-        comms.send[i] = Comm(network_, registrations, comm, true);
+      if (void* comm = network_.connect(*endpoint_.context(), endpoint_.domain().device, traffic_class_, handle))
+        comms.send[i] = Comm(network_, context, registrations, comm, true);
     }
     if (!comms.receive[i].is_open())
       if (void* comm = network_.accept(attempt.listeners[i].listener))
-        comms.receive[i] = Comm(network_, registrations, comm, false);
+        comms.receive[i] = Comm(network_, context, registrations, comm, false);
   }
 }
 
@@ -122,8 +123,8 @@ void Connector::end_connects(Attempt& attempt) {
   for (size_t i = 0; i < kComms && attempt.is_connecting; ++i)
     for (int k = 0; k < most && !attempt.link && !attempt.comms.send[i].is_open(); ++k) try {
         char* handle = attempt.card->handles[i].data();
-        if (void* comm = network_.connect(endpoint_.context(), endpoint_.domain().device, traffic_class_, handle))
-          attempt.comms.send[i] = Comm(network_, endpoint_.domain().registrations, comm, true);
+        if (void* comm = network_.connect(*endpoint_.context(), endpoint_.domain().device, traffic_class_, handle))
+          attempt.comms.send[i] = Comm(network_, endpoint_.context(), endpoint_.domain().registrations, comm, true);
       } catch (const sdk::Error&) {
         break;
       }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "departures.hpp"
+
 namespace tutti::nccl {
 namespace {
 
@@ -40,7 +42,7 @@ Domain::Domain(const tutti_domain_config& config)
       fragment_bytes(std::min(settings.fragment_bytes, adapter.max_message)),
       eager_bytes(std::min(settings.eager_bytes, fragment_bytes - sizeof(Frame))),
       device_kind(config.device_kind),
-      registrations(network) {}
+      registrations(std::make_shared<Registrations>(network)) {}
 
 tutti_region* Domain::register_memory(const tutti_memory& memory) {
   const bool is_device = memory.kind != TUTTI_MEMORY_HOST;
@@ -63,7 +65,7 @@ tutti_region* Domain::register_memory(const tutti_memory& memory) {
 
 void Domain::deregister_memory(tutti_region* handle) {
   Region& region = sdk::from_handle<Region>(handle);
-  registrations.forget(region);
+  registrations->forget(region);
   delete &region;
 }
 
@@ -96,6 +98,7 @@ void Endpoint::flush() {
 }
 
 void Endpoint::advance() {
+  advance_departures();
   connector_.advance();
   for (const auto& link : links_)
     if (link) link->advance();
@@ -104,18 +107,23 @@ void Endpoint::advance() {
 Endpoint::~Endpoint() {
   try {
     connector_.stop();
-    if (is_aborted()) return;
-    const auto deadline = std::chrono::steady_clock::now() + kLinger;
-    std::vector<Link*> leaving;
-    for (const auto& link : links_)
-      if (link) leaving.push_back(link.get());
-    for (;;) {
-      std::erase_if(leaving, [](Link* link) { return link->leave(); });
-      if (leaving.empty() || std::chrono::steady_clock::now() >= deadline) break;
-      ::poll(nullptr, 0, 1);
-    }
+    if (!is_aborted()) leave_in_order();
   } catch (const std::exception& e) {
     log(TUTTI_LOG_ERROR, "while closing: {}", e.what());
+  }
+  links_.clear();
+  advance_departures();
+}
+
+void Endpoint::leave_in_order() {
+  const auto deadline = std::chrono::steady_clock::now() + kLinger;
+  std::vector<Link*> leaving;
+  for (const auto& link : links_)
+    if (link) leaving.push_back(link.get());
+  for (;;) {
+    std::erase_if(leaving, [](Link* link) { return link->leave(); });
+    if (leaving.empty() || std::chrono::steady_clock::now() >= deadline) break;
+    ::poll(nullptr, 0, 1);
   }
 }
 

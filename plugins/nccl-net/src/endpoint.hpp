@@ -36,13 +36,13 @@ struct Domain {
   // The settings, or less by the adapter's limit of a message.
   const uint64_t fragment_bytes, eager_bytes;
   const uint32_t device_kind;
-  Registrations registrations;
+  const std::shared_ptr<Registrations> registrations;
 };
 
 class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
  public:
   Endpoint(Domain& domain, const tutti_endpoint_config& config);
-  // Waits, at most kLinger, until completed messages have left.
+  // Waits, at most kLinger, until completed messages have left. Comms with requests pending are closed later.
   ~Endpoint();
 
   void receive_pair(uint32_t peer, std::string_view message) {
@@ -59,12 +59,13 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   void give_up(uint32_t peer) { connector_.give_up(peer, is_aborted()); }
 
   Domain& domain() const { return domain_; }
-  Context& context() const { return *context_; }
+  const std::shared_ptr<Context>& context() const { return context_; }
   void establish(uint32_t peer, std::unique_ptr<Link> link) { links_[peer] = std::move(link); }
 
  private:
+  void leave_in_order();
   Domain& domain_;
-  const std::unique_ptr<Context> context_;    // of the communicator; outlives the comms
+  const std::shared_ptr<Context> context_;    // of the communicator
   std::vector<std::unique_ptr<Link>> links_;  // by peer
   Connector connector_;
 };

@@ -94,7 +94,7 @@ void Link::attempt_send(Step&& step) {
   } catch (const sdk::Error& e) {
     send_failure_ = e.what();
     send_failed_at_ = std::chrono::steady_clock::now();
-    frames_out_.comm().close();
+    frames_out_.close();
     bulk_out_.comm().close();
   }
 }
@@ -109,6 +109,7 @@ bool Link::put(Frame frame, std::string_view payload, Ticket ticket) {
   std::memcpy(room, &frame, sizeof frame);
   if (!payload.empty()) std::memcpy(room + sizeof frame, payload.data(), payload.size());
   frames_out_.commit(sizeof frame + payload.size(), ticket);
+  has_sent_ = true;
   return true;
 }
 
@@ -161,8 +162,20 @@ void Link::send_over(Ticket ticket) {
 
 // ---- Receiving
 
+// A plugin may report nothing of a peer's end while no isend is under way.
+void Link::show_life() {
+  constexpr auto kSilentAtMost = std::chrono::seconds(1);
+  constexpr uint32_t kRoundsBetweenLooks = 64;
+  if (++rounds_ % kRoundsBetweenLooks != 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (std::exchange(has_sent_, false)) heard_of_at_ = now;
+  if (now - heard_of_at_ < kSilentAtMost || has_departed_ || !notices_.empty() || !frames_out_.is_idle()) return;
+  notify(FrameKind::kTaken, 0);
+}
+
 void Link::advance() {
   if (!is_up()) return;
+  show_life();
   try {
     receive();
   } catch (const sdk::Error& e) {
@@ -184,7 +197,7 @@ void Link::receive() {
     }
   } catch (const sdk::Error&) {
     if (!has_departed_) throw;
-    frames_in_.comm().close();  // long messages may still come
+    frames_in_.close();  // long messages may still come
   }
   if (!bulk_in_.comm().is_open()) return;
   bulk_in_.begin(
@@ -315,8 +328,8 @@ void Link::settle() {
 }
 
 void Link::close() {
-  frames_out_.comm().close();
-  frames_in_.comm().close();
+  frames_out_.close();
+  frames_in_.close();
   bulk_out_.comm().close();
   bulk_in_.comm().close();
 }
@@ -337,6 +350,7 @@ void Link::drop_transfers(tutti_status status) {
 }
 
 bool Link::leave() {
+  for (Lane& lane : lanes_) lane.waiting.clear();  // they are dropped
   send();
   attempt_send([this] {
     while (frames_out_.room() && byes_ < FrameReceiver::kRooms && notices_.empty()) {

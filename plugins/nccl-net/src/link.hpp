@@ -56,6 +56,7 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
  public:
   // `eager_bytes`: up to this size a message travels in a frame.
   Link(Endpoint& endpoint, uint32_t peer, Comms comms, uint64_t eager_bytes);
+  ~Link() { close(); }
 
   // False when there is no room. The endpoint has checked the arguments.
   bool post_send(const tutti_transfer& transfer);
@@ -88,6 +89,7 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   void meet(uint32_t lane);
   void receive_over(const Bulk& bulk, tutti_status status, uint64_t bytes, uint32_t mark);
   bool expects_peer();
+  void show_life();
   void close();
 
   const uint64_t eager_bytes_;
@@ -106,6 +108,9 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   void* flush_ = nullptr;      // the request of a flush under way
   uint32_t byes_ = 0;          // farewells that were sent
   bool is_missed_ = false;     // something was expected of the peer after its departure
+  uint32_t rounds_ = 0;        // of advance()
+  bool has_sent_ = false;      // a frame, since the last look
+  std::chrono::steady_clock::time_point heard_of_at_ = std::chrono::steady_clock::now();  // by the peer, last
   std::string send_failure_;   // why nothing leaves any more
   std::chrono::steady_clock::time_point send_failed_at_{};
 };

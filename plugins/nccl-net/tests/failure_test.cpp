@@ -94,6 +94,30 @@ TEST(NcclFailure, ARequestThatIsNeverDoneIsNamedInTheLog) {
   choose_fault("none");
 }
 
+// The plugin ends all comms when one is closed with requests pending. An endpoint that is closed has receives of frames
+// under way.
+TEST(NcclFailure, AnEndpointThatIsClosedEndsNoOtherOnesComms) {
+  use_fault("close-ends-all");
+  Shape another;
+  another.communicator = 8;
+  Rank a(0), b(1), c(0, another), d(1, another);
+  ASSERT_NO_FATAL_FAILURE(join(a, b));
+  ASSERT_NO_FATAL_FAILURE(join(c, d));
+  ASSERT_NO_FATAL_FAILURE(move(c, d, 0, 100'000));
+  a.close();
+  ASSERT_NO_FATAL_FAILURE(move(c, d, 0, 100'000));
+  b.close();
+  ASSERT_NO_FATAL_FAILURE(move(d, c, 0, 100'000));
+  choose_fault("none");
+}
+
+// Nothing is sent or received, and irecv does not fail.
+TEST_F(NcclLater, APeerThatOnlyAnIsendMissesIsLost) {
+  choose_fault("isend-fails");
+  EXPECT_TRUE(drive({a.get(), b.get()}, [&] { return !a->failures.empty() && !b->failures.empty(); }));
+  choose_fault("none");
+}
+
 TEST_F(NcclLater, FailPeerAndAbortEndWhatIsPending) {
   uint64_t word = 0;
   ASSERT_EQ(a->receive(1, 0, &word, 8, 1), TUTTI_OK);

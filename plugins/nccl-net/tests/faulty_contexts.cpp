@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sample of version 11 with one fault, which TUTTI_MUTANT names, in what versions 9 and 11 have brought: contexts
-// and a limit of messages.
+// The sample of version 11 with one fault, which TUTTI_MUTANT names, in contexts, dma-bufs or the largest message.
 #include "fault.hpp"
 
 #define ncclNetPlugin_v11 healthy_table
@@ -11,7 +10,7 @@
 namespace {
 
 using tutti::nccl::sample::fault;
-constexpr size_t kMostBytes = size_t{1} << 20;
+constexpr size_t kMostBytes = size_t{3} << 20;
 int communicators = 0;
 bool has_finalized = false;
 
@@ -29,6 +28,9 @@ Table<11> make_faulty() {
   t.send = [](void* comm, void* data, size_t bytes, int tag, void* memory, void* handle, void** request) {
     if (bytes >= kMostBytes && fault("largest-refused")) return Result::kInvalidArgument;
     return healthy_table.send(comm, data, bytes, tag, memory, handle, request);
+  };
+  t.register_dma_buf = [](void*, void* data, size_t bytes, int, uint64_t offset, int fd, void** memory) {
+    return sample::register_dma_buf(data, bytes, fault("dma-buf-offset-ignored") ? 0 : offset, fd, memory);
   };
   t.test = [](void* request, int* done, int* bytes) {
     if (has_finalized && fault("finalize-ends-all")) return Result::kInternalError;

@@ -34,18 +34,17 @@ sample::Comm* first_receiver = nullptr;  // of the fault comm-blocks-comm
 constexpr size_t kOverrun = 64;          // bytes behind an irecv's memory
 constexpr int kLong = 100'000;           // messages that are reported done too early
 int never_done, empty;                   // their addresses are such requests: never done, of no bytes
+bool ended = false;                      // all comms, of close-ends-all, which breaks no rule
 sample::Comm& comm_of(void* comm) { return *static_cast<sample::Comm*>(comm); }
 
 [[noreturn]] void block() {
   for (;;) ::pause();
 }
 
-bool claims_dma_bufs() { return fault("dma-buf") || fault("dma-buf-offset-ignored"); }
-
 Result get_properties(int, Properties<8>* p) {
   *p = {};
   p->name = fault("nameless") ? nullptr : name;
-  p->pointers = fault("no-host-memory") ? kCudaPointer : kHostPointer | kCudaPointer | (claims_dma_bufs() ? kDmaBuf : 0);
+  p->pointers = fault("no-host-memory") ? kCudaPointer : kHostPointer | kCudaPointer | (fault("dma-buf") ? kDmaBuf : 0);
   p->speed = 10'000;
   p->max_comms = fault("no-comms") ? 0 : 1 << 16;
   p->max_receives = fault("no-receives") ? 0 : sample::kMostInGroup;
@@ -158,6 +157,7 @@ void go_on() {
 
 Result test(void* handle, int* done, int* bytes) {
   *done = 0;
+  if (ended && fault("close-ends-all")) return Result::kInternalError;
   go_on();
   if (unsent.erase(handle)) {
     to_be_begun.push_back(static_cast<Unsent*>(handle));
@@ -217,10 +217,6 @@ Table<8> make() {
   t.connect = connect;
   t.accept = accept;
   t.register_memory = register_memory;
-  if (fault("dma-buf-offset-ignored"))
-    t.register_dma_buf = [](void*, void* data, size_t bytes, int, uint64_t, int fd, void** memory) {
-      return sample::register_dma_buf(data, bytes, 0, fd, memory);
-    };
   t.deregister_memory = [](void*, void* memory) {
     device_memory.erase(static_cast<sample::Memory*>(memory)->data);
     const Result result = sample::deregister_memory(memory);
@@ -234,11 +230,13 @@ Table<8> make() {
   };
   t.test = test;
   t.close_send = [](void* comm) {
+    ended = ended || (comm_of(comm).n_requests > 0 && fault("close-ends-all"));
     const Result result = sample::close(comm);
     return fault("close-fails") ? Result::kSystemError : result;
   };
   t.close_receive = [](void* comm) {
     if (first_receiver == comm) first_receiver = nullptr;
+    ended = ended || (comm_of(comm).n_requests > 0 && fault("close-ends-all"));
     if (fault("leaks-descriptor")) (void)::dup(comm_of(comm).fd);
     return sample::close(comm);
   };

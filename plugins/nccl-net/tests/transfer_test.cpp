@@ -205,7 +205,8 @@ TEST(NcclTransfer, APluginThatReportsNoSizesIsNamedOnceAndServes) {
   use_fault("no-sizes");
   Rank a(0), b(1);
   ASSERT_NO_FATAL_FAILURE(join(a, b));
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{8}, uint64_t{100'000}}) ASSERT_NO_FATAL_FAILURE(move(a, b, 0, bytes));
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{8}, uint64_t{100'000}})
+    ASSERT_NO_FATAL_FAILURE(move(a, b, 0, bytes));
   ASSERT_TRUE(drive({&a, &b}, [&] { return table().send_control(a.link(1), "word", 4) == 0; }));
   ASSERT_TRUE(drive({&a, &b}, [&] { return b.controls.size() == 1; }));
   EXPECT_EQ(b.controls.front(), "word");

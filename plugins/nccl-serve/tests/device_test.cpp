@@ -81,6 +81,28 @@ TEST(NcclServeDevice, ADmaBufIsHandedOn) {
   EXPECT_EQ(calls.deregister_memory(c.sender, memory), Result::kSuccess);
 }
 
+TEST(NcclServeTransport, AMessageThatComesAfterTheGoodbyeIsReceived) {
+  const Plugin plugin{SERVE, 12, "stand-in"};
+  const Calls& calls = plugin.calls();
+  Connected c(plugin);
+  ASSERT_TRUE(c.sender && c.receiver) << Said::all().take();
+  Buffer in(calls, c.receiver, 64);
+  Transfer receive(calls);
+  ASSERT_EQ(receive.receive(c.receiver, {&in}, {0}), Result::kSuccess);
+  {
+    Buffer out(calls, c.sender, 64, 4);
+    Transfer send(calls);
+    ASSERT_NO_FATAL_FAILURE(post_send(send, c.sender, out, 64, 0, {&receive}));
+    ASSERT_NO_FATAL_FAILURE(finish({&send}));
+  }
+  setenv("STAND_IN_WAITS", "1", 1);
+  EXPECT_EQ(calls.close_send(std::exchange(c.sender, nullptr)), Result::kSuccess);
+  constexpr int kUntilTheGoodbyeIsRead = 1000;
+  for (int i = 0; i < kUntilTheGoodbyeIsRead; ++i) ASSERT_TRUE(receive.poll()) << Said::all().take();
+  unsetenv("STAND_IN_WAITS");
+  ASSERT_NO_FATAL_FAILURE(finish({&receive}));
+}
+
 TEST(NcclServeTransport, MoreCompletionsThanThereIsRoomForAreAnError) {
   const Plugin plugin{SERVE, 12, "stand-in"};
   const Calls& calls = plugin.calls();

@@ -3,7 +3,7 @@
 // A transport over tcp that claims CUDA memory, for which host memory stands: what a RECV wrote becomes visible only
 // after flush, whose first call of each pair says that it is under way. Its regions need a dma-buf, for which any file
 // stands, or none where the address is a multiple of 64. With STAND_IN_LIES set it reports more completions than it was
-// given room for.
+// given room for; with STAND_IN_WAITS nothing arrives.
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -92,6 +92,8 @@ const tutti_transport table = [] {
   };
   t.post = post;
   t.progress = [](tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity, uint32_t* n) {
+    *n = 0;
+    if (std::getenv("STAND_IN_WAITS")) return TUTTI_OK;
     const tutti_status status = inner().progress(endpoint, completions, capacity, n);
     if (std::getenv("STAND_IN_LIES")) *n = capacity + 1;
     return status;

@@ -415,9 +415,13 @@ void little_room(Bench& bench) {
     messages.push_back(std::make_unique<Message>(stage, Label{k & 1, 1 - (k & 1), k % 3, k / 2}, 32 + k));
   for (auto& m : messages) m->post_receive();
   for (auto& m : messages) stage.until([&] { return m->post_send(); }, "T-21", "a SEND is refused");
+  const auto tell = [&](uint32_t from, std::string_view text) {
+    stage.until([&] { return stage[from].send_control(1 - from, text) == TUTTI_OK; }, "T-28",
+                "a control message is refused, again and again");
+  };
   for (int i = 0; i < 3; ++i) {
-    stage[0].send_control(1, "a control message");
-    stage[1].send_control(0, "and another one");
+    tell(0, "a control message");
+    tell(1, "and another one");
   }
   size_t idle = 0;
   while (idle < 3000) {

@@ -72,20 +72,26 @@ std::optional<Ticket> FrameSender::advance() {
   if (done_ == begun_) return std::nullopt;
   std::array<int, kSizes> sizes{};
   Slot& slot = slots_[done_ % kRooms];
-  if (!network.test(slot.request, sizes.data(), "test of an isend")) return std::nullopt;
+  void* const request = std::exchange(slot.request, nullptr);  // over if test fails
+  if (!network.test(request, sizes.data(), "test of an isend")) {
+    slot.request = request;
+    return std::nullopt;
+  }
   ++done_;
   return slot.ticket;
 }
 
 void FrameSender::close() noexcept {
   std::deque<void*> requests;
-  for (; done_ != begun_; ++done_) requests.push_back(slots_[done_ % kRooms].request);
+  for (; done_ != begun_; ++done_)
+    if (void* request = slots_[done_ % kRooms].request) requests.push_back(request);
   depart(comm_, rooms_, std::move(requests));
 }
 
 void FrameReceiver::close() noexcept {
   std::deque<void*> requests;
-  for (; done_ != begun_; ++done_) requests.push_back(requests_[done_ % kRooms]);
+  for (; done_ != begun_; ++done_)
+    if (void* request = requests_[done_ % kRooms]) requests.push_back(request);
   depart(comm_, rooms_, std::move(requests));
 }
 
@@ -105,7 +111,11 @@ std::optional<std::string_view> FrameReceiver::receive() {
   if (begun_ == done_) return std::nullopt;
   Network& network = comm_.network();
   std::array<int, kSizes> sizes = unset_sizes();
-  if (!network.test(requests_[done_ % kRooms], sizes.data(), "test of an irecv")) return std::nullopt;
+  void* const request = std::exchange(requests_[done_ % kRooms], nullptr);  // over if test fails
+  if (!network.test(request, sizes.data(), "test of an irecv")) {
+    requests_[done_ % kRooms] = request;
+    return std::nullopt;
+  }
   if (sizes[0] == kUnset) {
     Frame frame;
     std::memcpy(&frame, rooms_->room(done_ % kRooms), sizeof frame);

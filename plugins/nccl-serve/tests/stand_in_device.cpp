@@ -91,7 +91,8 @@ const tutti_transport table = [] {
     return inner().receive_pair(endpoint, peer, data, bytes);
   };
   t.post = post;
-  t.progress = [](tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity, uint32_t* n) {
+  t.progress = [](tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity,
+                  uint32_t* n) -> tutti_status {
     *n = 0;
     if (std::getenv("STAND_IN_WAITS")) return TUTTI_OK;
     const tutti_status status = inner().progress(endpoint, completions, capacity, n);

@@ -44,6 +44,11 @@ void leave_behind(Departure departure) {
   d.count = d.all.size();
 }
 
+void settle_departures() {
+  constexpr int kRounds = 256;
+  for (int i = 0; i < kRounds && departures().count.load(std::memory_order_relaxed) > 0; ++i) advance_departures();
+}
+
 void advance_departures() {
   Departures& d = departures();
   if (d.count.load(std::memory_order_relaxed) == 0) return;

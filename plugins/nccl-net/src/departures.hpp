@@ -30,5 +30,7 @@ class Departure {
 // finish stay until the process ends. [any thread]
 void leave_behind(Departure departure);
 void advance_departures();
+// Continues them for a moment: the farewells that this process has just sent may end some.
+void settle_departures();
 
 }  // namespace tutti::nccl

@@ -112,7 +112,7 @@ Endpoint::~Endpoint() {
     log(TUTTI_LOG_ERROR, "while closing: {}", e.what());
   }
   links_.clear();
-  advance_departures();
+  settle_departures();
 }
 
 void Endpoint::leave_in_order() {

@@ -6,9 +6,7 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <mutex>
 
 #include "address.hpp"
 
@@ -48,37 +46,6 @@ bool Departure::advance() {
   // The kernel of a peer on this host has all that was sent, and often acknowledges it 40 ms later.
   int outstanding = 0;
   return ioctl(fd, is_local_ ? SIOCOUTQNSD : SIOCOUTQ, &outstanding) != 0 || outstanding == 0;
-}
-
-namespace {
-
-struct Departures {
-  std::mutex mutex;
-  std::vector<Departure> all;
-  std::atomic<size_t> count = 0;
-};
-
-Departures& departures() {
-  static auto* made = new Departures();  // never freed: other threads may outlive static destruction
-  return *made;
-}
-
-}  // namespace
-
-void leave_behind(std::vector<Departure> more) {
-  Departures& d = departures();
-  const std::lock_guard lock(d.mutex);
-  for (Departure& departure : more) d.all.push_back(std::move(departure));
-  d.count = d.all.size();
-}
-
-void advance_departures() {
-  Departures& d = departures();
-  if (d.count.load(std::memory_order_relaxed) == 0) return;
-  const std::unique_lock lock(d.mutex, std::try_to_lock);
-  if (!lock) return;
-  std::erase_if(d.all, [](Departure& departure) { return departure.advance(); });
-  d.count = d.all.size();
 }
 
 }  // namespace tutti::tcp

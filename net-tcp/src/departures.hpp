@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <tutti/sdk/departures.hpp>
 #include <vector>
 
 #include "stream.hpp"
@@ -27,9 +28,7 @@ class Departure {
   bool is_local_;
 };
 
-// Departures that were not finished when their endpoint was closed. The process owns them, and the progress of any
-// endpoint continues them. [any thread]
-void leave_behind(std::vector<Departure> departures);
-void advance_departures();
+// Departures that were not finished when their endpoint was closed.
+using Departures = sdk::Departures<Departure>;
 
 }  // namespace tutti::tcp

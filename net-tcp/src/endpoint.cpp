@@ -102,7 +102,7 @@ void Endpoint::poll_events() {
     }
   }
   if (connector_->is_busy()) connector_->progress();
-  advance_departures();
+  Departures::of_process().advance();
 }
 
 bool Endpoint::arm() {
@@ -167,10 +167,10 @@ void Endpoint::leave_in_order() {
   for (;;) {
     std::erase_if(leaving, [](Departure& departure) { return departure.advance(); });
     if (leaving.empty() || Clock::now() >= deadline) break;
-    advance_departures();  // of endpoints closed earlier
+    Departures::of_process().advance();  // of endpoints closed earlier
     ::poll(nullptr, 0, 1);
   }
-  leave_behind(std::move(leaving));
+  for (Departure& departure : leaving) Departures::of_process().add(std::move(departure));
 }
 
 }  // namespace tutti::tcp

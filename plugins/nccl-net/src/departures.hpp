@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <memory>
+#include <tutti/sdk/departures.hpp>
 
 #include "channel.hpp"
 
@@ -26,10 +27,9 @@ class Departure {
   std::deque<void*> requests_;
 };
 
-// The process owns departures that are not finished, and the progress of any endpoint continues them. Those that never
-// finish stay until the process ends. [any thread]
+// Those that never finish stay until the process ends.
+using Departures = sdk::Departures<Departure>;
 void leave_behind(Departure departure);
-void advance_departures();
 // Continues them for a moment: the farewells that this process has just sent may end some.
 void settle_departures();
 

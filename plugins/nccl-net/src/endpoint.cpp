@@ -98,7 +98,7 @@ void Endpoint::flush() {
 }
 
 void Endpoint::advance() {
-  advance_departures();
+  Departures::of_process().advance();
   connector_.advance();
   for (const auto& link : links_)
     if (link) link->advance();

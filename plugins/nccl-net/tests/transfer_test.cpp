@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Messages between two ranks over plugins of both ends of the range of versions.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <tutti/sdk/file_descriptor.hpp>
+
 #include "nccl_ranks.hpp"
 
 namespace tutti_test {
@@ -183,6 +188,55 @@ TEST_P(NcclTransfer, WhatWasSentBeforeTheEndStillArrives) {
   // Something is, now: no room until the record, and the record's status after it.
   ASSERT_TRUE(drive({a.get()}, [&] { return a->receive(1, 0, &got, 8, 5) == TUTTI_PEER_FAILED; }));
   EXPECT_TRUE(says(a->failures[1], "closed its endpoint")) << a->failures[1];
+}
+
+// A device's memory: a dma-buf, and an address at which the processor cannot access it.
+class DeviceMemory {
+ public:
+  static constexpr size_t kBytes = 4096;
+  DeviceMemory()
+      : file_(memfd_create("dma-buf", MFD_CLOEXEC)),
+        address_(mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    EXPECT_EQ(ftruncate(file_.get(), 2 * kBytes), 0);
+    EXPECT_NE(address_, MAP_FAILED);
+  }
+  ~DeviceMemory() { munmap(address_, kBytes); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  void* address() const { return address_; }
+  tutti_region* registered(Rank& rank) const {
+    return rank.register_memory(address_, kBytes, TUTTI_MEMORY_CUDA, file_.get(), kBytes);
+  }
+  void write(const std::vector<unsigned char>& bytes) const {
+    EXPECT_EQ(pwrite(file_.get(), bytes.data(), kBytes, kBytes), static_cast<ssize_t>(kBytes));
+  }
+  std::vector<unsigned char> read() const {
+    std::vector<unsigned char> bytes(kBytes);
+    EXPECT_EQ(pread(file_.get(), bytes.data(), kBytes, kBytes), static_cast<ssize_t>(kBytes));
+    return bytes;
+  }
+
+ private:
+  tutti::FileDescriptor file_;
+  void* const address_;
+};
+
+TEST(NcclTransfer, DeviceMemoryIsTheDmaBufs) {
+  use_network(SAMPLE_11);
+  Shape shape;
+  shape.device_kind = TUTTI_MEMORY_CUDA;
+  Rank a(0, shape), b(1, shape);
+  ASSERT_NO_FATAL_FAILURE(join(a, b));
+  const DeviceMemory from, to;
+  tutti_region *source = from.registered(a), *goal = to.registered(b);
+  ASSERT_TRUE(source && goal) << a.error << b.error;
+  from.write(pattern(DeviceMemory::kBytes, 5));
+  ASSERT_EQ(b.transfer_region(TUTTI_TRANSFER_RECV, 0, 1, to.address(), DeviceMemory::kBytes, 1, goal), TUTTI_OK);
+  ASSERT_EQ(a.transfer_region(TUTTI_TRANSFER_SEND, 1, 1, from.address(), DeviceMemory::kBytes, 2, source), TUTTI_OK);
+  ASSERT_TRUE(drive({&a, &b}, [&] { return a.has(2) && b.has(1); }));
+  EXPECT_EQ(to.read(), from.read());
+  a.deregister(source);
+  b.deregister(goal);
 }
 
 TEST(NcclTransfer, NoMessageIsLargerThanTheAdaptersLimit) {

@@ -102,6 +102,7 @@ struct Shape {
   std::string address;  // of endpoint_config; "": NULL
   uint64_t timeout_ns = 60'000'000'000;
   uint32_t traffic_class = 0;
+  uint32_t device_kind = TUTTI_MEMORY_HOST;
 };
 
 // Pair messages under way, by communicator and receiver: what the core's control plane does. Any thread. A test may
@@ -160,6 +161,7 @@ class Rank {
     };
     tutti_domain_config domain_config{};
     domain_config.struct_size = sizeof domain_config;
+    domain_config.device_kind = shape.device_kind;
     open_status = table().open_domain(table().self, &domain_config, &domain_);
     if (open_status != TUTTI_OK) return;
     tutti_endpoint_config config{};

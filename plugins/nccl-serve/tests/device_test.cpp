@@ -88,6 +88,10 @@ class NcclServeTransport : public testing::Test {
     ASSERT_TRUE(c.sender && c.receiver) << Said::all().take();
     ASSERT_EQ(receive.receive(c.receiver, {&in}, {0}), Result::kSuccess);
   }
+  void TearDown() override {
+    unsetenv("STAND_IN_WAITS");
+    unsetenv("STAND_IN_LIES");
+  }
   const Plugin plugin{SERVE, 12, "stand-in"};
   const Calls& calls = plugin.calls();
   Connected c{plugin};

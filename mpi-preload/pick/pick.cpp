@@ -6,6 +6,7 @@
 #include <string>
 
 #include "../src/loaded_mpi.hpp"
+#include "start_again.hpp"
 
 namespace tutti::mpi {
 namespace {
@@ -25,6 +26,10 @@ void* load() {
     stop("the program uses " + loaded_mpi().file + ", for which " + picked_file() +
          " is needed, which cannot be loaded: " + dlerror());
   return handle;
+}
+
+__attribute__((constructor)) void begin(int, char** arguments, char**) {
+  start_again(own_folder().c_str(), arguments);
 }
 
 }  // namespace

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // libtutti-mpi.so: when the program first calls MPI, it loads libtutti-mpi-openmpi.so or libtutti-mpi-mpich.so from its
-// own folder and passes the calls on. Handles are pointers in one library and int in the other. Both travel in a
-// register or a stack slot of 64 bits, as every argument of these functions does, so they are passed on as words.
+// own folder and passes the calls on.
 #pragma once
 
-#include <cstdint>
+#include "../src/passed_on.hpp"
 
 namespace tutti::mpi {
-
-using Word = std::intptr_t;
-// As many as MPI_Sendrecv has, which has most.
-using PassedOn = Word (*)(Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word);
-static_assert(sizeof(Word) == 8, "arguments are passed on as words of 64 bits");
 
 // The function of the file for the program's MPI library. Ends the process, with a message, if it cannot be had.
 PassedOn pick(const char* name);

@@ -143,6 +143,24 @@ int in_parts(const Layout& layout, uint64_t count, Move move) {
   return code;
 }
 
+// `count` elements at MPI_BOTTOM, described from another address: MPI_Pack and MPI_Unpack of MPICH refuse MPI_BOTTOM.
+class Moved {
+ public:
+  Moved(MPI_Datatype type, int count, const void* base) {
+    const MPI_Aint back = -reinterpret_cast<MPI_Aint>(base);
+    pmpi::Type_create_hindexed(1, &count, &back, type, &type_);
+    pmpi::Type_commit(&type_);
+  }
+  ~Moved() { pmpi::Type_free(&type_); }
+  Moved(const Moved&) = delete;
+  Moved& operator=(const Moved&) = delete;
+
+  MPI_Datatype type() const { return type_; }
+
+ private:
+  MPI_Datatype type_;
+};
+
 }  // namespace
 
 Layout layout_of(MPI_Datatype type) {
@@ -177,19 +195,25 @@ std::string name_of(MPI_Datatype type) {
 
 int pack(const Layout& layout, const void* from, uint64_t count, std::byte* to) {
   return in_parts(layout, count, [&](uint64_t first, int n) {
+    const auto* at = static_cast<const std::byte*>(from) + static_cast<int64_t>(first) * layout.extent;
+    std::byte* packed = to + first * layout.size;
+    const int bytes = static_cast<int>(layout.size * static_cast<uint64_t>(n));
     int position = 0;
-    return pmpi::Pack(static_cast<const std::byte*>(from) + static_cast<int64_t>(first) * layout.extent, n, layout.type,
-                      to + first * layout.size, static_cast<int>(layout.size * static_cast<uint64_t>(n)), &position,
-                      MPI_COMM_SELF);
+    if (at) return pmpi::Pack(at, n, layout.type, packed, bytes, &position, MPI_COMM_SELF);
+    const Moved moved(layout.type, n, packed);
+    return pmpi::Pack(packed, 1, moved.type(), packed, bytes, &position, MPI_COMM_SELF);
   });
 }
 
 int unpack(const Layout& layout, const std::byte* from, uint64_t count, void* to) {
   return in_parts(layout, count, [&](uint64_t first, int n) {
+    auto* at = static_cast<std::byte*>(to) + static_cast<int64_t>(first) * layout.extent;
+    const std::byte* packed = from + first * layout.size;
+    const int bytes = static_cast<int>(layout.size * static_cast<uint64_t>(n));
     int position = 0;
-    return pmpi::Unpack(from + first * layout.size, static_cast<int>(layout.size * static_cast<uint64_t>(n)), &position,
-                        static_cast<std::byte*>(to) + static_cast<int64_t>(first) * layout.extent, n, layout.type,
-                        MPI_COMM_SELF);
+    if (at) return pmpi::Unpack(packed, bytes, &position, at, n, layout.type, MPI_COMM_SELF);
+    const Moved moved(layout.type, n, packed);
+    return pmpi::Unpack(packed, bytes, &position, const_cast<std::byte*>(packed), 1, moved.type(), MPI_COMM_SELF);
   });
 }
 

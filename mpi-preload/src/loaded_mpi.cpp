@@ -23,14 +23,14 @@ std::vector<std::string> loaded_files() {
   return files;
 }
 
-// The object that defines PMPI_Init itself: others only need it.
+// The object that defines MPI's functions itself: others only need them. The preload has many, but not this one.
 LoadedMpi find_mpi() {
   for (const std::string& file : loaded_files()) {
     void* handle = dlopen(file.c_str(), RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
     if (!handle) continue;
     Dl_info where{};
-    if (void* init = dlsym(handle, "PMPI_Init"); init && dladdr(init, &where) && where.dli_fname == file)
-      return {handle, file};
+    void* own = dlsym(handle, "PMPI_Get_library_version");
+    if (own && dladdr(own, &where) && where.dli_fname == file) return {handle, file};
     dlclose(handle);
   }
   return {};
@@ -39,6 +39,8 @@ LoadedMpi find_mpi() {
 }  // namespace
 
 bool LoadedMpi::is_open_mpi() const { return dlsym(handle, "ompi_mpi_comm_world") != nullptr; }
+
+bool has_loaded_mpi() { return find_mpi().handle != nullptr; }
 
 void stop(const std::string& text) {
   std::fprintf(stderr, "tutti-mpi: %s\n", text.c_str());
@@ -50,7 +52,7 @@ const LoadedMpi& loaded_mpi() {
   static const LoadedMpi found = find_mpi();
   if (!found.handle)
     stop("the process " + std::to_string(getpid()) +
-         " calls MPI, but none of its shared libraries defines PMPI_Init: expected a program that is linked with a "
+         " calls MPI, but none of its shared libraries defines PMPI_Get_library_version: expected a program that is linked with a "
          "shared library of Open MPI or MPICH; one that is linked statically cannot be served");
   return found;
 }

@@ -15,6 +15,7 @@ struct LoadedMpi {
   // Is it the ABI that MPI 5 standardizes, which is not that of the library's other file?
   bool has_standard_abi() const { return file.find("libmpi_abi") != std::string::npos; }
 };
+bool has_loaded_mpi();
 // Ends the process, with a message, if there is none.
 const LoadedMpi& loaded_mpi();
 

@@ -37,6 +37,8 @@ inline Entry<decltype(PMPI_Type_get_true_extent)> Type_get_true_extent{"PMPI_Typ
 inline Entry<decltype(PMPI_Type_get_envelope)> Type_get_envelope{"PMPI_Type_get_envelope"};
 inline Entry<decltype(PMPI_Type_get_contents)> Type_get_contents{"PMPI_Type_get_contents"};
 inline Entry<decltype(PMPI_Type_get_name)> Type_get_name{"PMPI_Type_get_name"};
+inline Entry<decltype(PMPI_Type_create_hindexed)> Type_create_hindexed{"PMPI_Type_create_hindexed"};
+inline Entry<decltype(PMPI_Type_commit)> Type_commit{"PMPI_Type_commit"};
 inline Entry<decltype(PMPI_Type_dup)> Type_dup{"PMPI_Type_dup"};
 inline Entry<decltype(PMPI_Type_free)> Type_free{"PMPI_Type_free"};
 inline Entry<decltype(PMPI_Pack)> Pack{"PMPI_Pack"};

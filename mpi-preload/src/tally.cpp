@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tally.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -46,12 +47,48 @@ constexpr const char* function_names[] = {"MPI_Barrier",
                                           "MPI_Ireduce_scatter",
                                           "MPI_Ireduce_scatter_block",
                                           "MPI_Iscan",
-                                          "MPI_Iexscan"};
+                                          "MPI_Iexscan",
+                                          "MPI_Barrier_init",
+                                          "MPI_Bcast_init",
+                                          "MPI_Reduce_init",
+                                          "MPI_Allreduce_init",
+                                          "MPI_Gather_init",
+                                          "MPI_Gatherv_init",
+                                          "MPI_Allgather_init",
+                                          "MPI_Allgatherv_init",
+                                          "MPI_Scatter_init",
+                                          "MPI_Scatterv_init",
+                                          "MPI_Alltoall_init",
+                                          "MPI_Alltoallv_init",
+                                          "MPI_Alltoallw_init",
+                                          "MPI_Reduce_scatter_init",
+                                          "MPI_Reduce_scatter_block_init",
+                                          "MPI_Scan_init",
+                                          "MPI_Exscan_init",
+                                          "MPI_Neighbor_allgather",
+                                          "MPI_Neighbor_allgatherv",
+                                          "MPI_Neighbor_alltoall",
+                                          "MPI_Neighbor_alltoallv",
+                                          "MPI_Neighbor_alltoallw",
+                                          "MPI_Ineighbor_allgather",
+                                          "MPI_Ineighbor_allgatherv",
+                                          "MPI_Ineighbor_alltoall",
+                                          "MPI_Ineighbor_alltoallv",
+                                          "MPI_Ineighbor_alltoallw",
+                                          "MPI_Neighbor_allgather_init",
+                                          "MPI_Neighbor_allgatherv_init",
+                                          "MPI_Neighbor_alltoall_init",
+                                          "MPI_Neighbor_alltoallv_init",
+                                          "MPI_Neighbor_alltoallw_init"};
 static_assert(std::size(function_names) == functions);
 
-constexpr const char* reasons[] = {"served", "arguments that MPI refuses", "an intercommunicator",
+constexpr const char* reasons[] = {"served",
+                                   "arguments that MPI refuses",
+                                   "an intercommunicator",
                                    "a non-blocking call is the first collective of its communicator",
-                                   "MPI does not define the operator for the type"};
+                                   "MPI does not define the operator for the type",
+                                   "a persistent collective",
+                                   "a neighborhood collective"};
 static_assert(std::size(reasons) == verdicts);
 
 std::atomic<uint64_t> counts[functions][verdicts];
@@ -86,6 +123,13 @@ void print(uint64_t (&sums)[functions][verdicts], int ranks) {
 
 const char* name_of(Function function) {
   return function == Function::all ? "a new communicator" : function_names[static_cast<size_t>(function)];
+}
+
+Function function_of(std::string name) {
+  if (name.ends_with("_c")) name.resize(name.size() - 2);
+  if (name.starts_with("MPIX_")) name.replace(0, 5, "MPI_");
+  const auto* found = std::find(std::begin(function_names), std::end(function_names), name);
+  return static_cast<Function>(found - function_names);
 }
 
 void count(Function function, Verdict verdict) {

@@ -45,6 +45,39 @@ enum class Function {
   i_reduce_scatter_block,
   i_scan,
   i_exscan,
+  // Only counted.
+  barrier_init,
+  bcast_init,
+  reduce_init,
+  all_reduce_init,
+  gather_init,
+  gather_v_init,
+  all_gather_init,
+  all_gather_v_init,
+  scatter_init,
+  scatter_v_init,
+  all_to_all_init,
+  all_to_all_v_init,
+  all_to_all_w_init,
+  reduce_scatter_init,
+  reduce_scatter_block_init,
+  scan_init,
+  exscan_init,
+  neighbor_all_gather,
+  neighbor_all_gather_v,
+  neighbor_all_to_all,
+  neighbor_all_to_all_v,
+  neighbor_all_to_all_w,
+  i_neighbor_all_gather,
+  i_neighbor_all_gather_v,
+  i_neighbor_all_to_all,
+  i_neighbor_all_to_all_v,
+  i_neighbor_all_to_all_w,
+  neighbor_all_gather_init,
+  neighbor_all_gather_v_init,
+  neighbor_all_to_all_init,
+  neighbor_all_to_all_v_init,
+  neighbor_all_to_all_w_init,
   all
 };
 constexpr Function non_blocking(Function blocking) {
@@ -52,6 +85,8 @@ constexpr Function non_blocking(Function blocking) {
 }
 // "MPI_Bcast"; of Function::all, for errors, "a new communicator".
 const char* name_of(Function function);
+// The reverse: of "MPI_Bcast_init", and of its forms "MPI_Bcast_init_c" and "MPIX_Bcast_init".
+Function function_of(std::string name);
 
 // The fate of a call. Every rank of the communicator comes to the same verdict: it depends on what MPI requires to
 // be equal on all of them. Only a call that MPI itself refuses may be `invalid` on one rank.
@@ -61,6 +96,8 @@ enum class Verdict {
   intercommunicator,
   not_met,         // a non-blocking call is the communicator's first collective
   undefined_pair,  // MPI does not define the operator for the type: the library decides
+  persistent,
+  neighborhood,
   all
 };
 

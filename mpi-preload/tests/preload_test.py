@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""usage: preload_test.py LAUNCHER LIBRARIES ABI PROGRAM     One test of the MPI preload.
+"""usage: preload_test.py LAUNCHER LIBRARIES ABI PROGRAM TOOLS     One test of the MPI preload.
 
 LAUNCHER starts ranks of the MPI library for which PROGRAM was compiled, LIBRARIES is the folder of libtutti-mpi-*.so,
-ABI is openmpi or mpich. What is expected depends on the program's name.
+ABI is openmpi or mpich, TOOLS is the folder of tutti-info. What is expected depends on the program's name.
 """
 import os
 import re
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 LAUNCHER, LIBRARIES, ABI, PROGRAM = sys.argv[1], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+TOOLS = Path(sys.argv[5])
 OTHER = {"openmpi": "mpich", "mpich": "openmpi"}[ABI]
 # Open MPI starts no job of root's, nor more ranks than cores, unless it is told that this is meant.
 AS_ANYBODY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -20,11 +21,14 @@ AS_ANYBODY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "
 HANGS = 90
 
 
-def run(library="libtutti-mpi.so", ranks=3, before=(), arguments=(), **settings):
+def command(library="libtutti-mpi.so", ranks=3, before=(), arguments=(), **settings):
     settings["LD_PRELOAD"] = LIBRARIES / library
     words = [f"{name}={value}" for name, value in settings.items()]
-    command = [LAUNCHER, "-n", str(ranks), "env", *words, *before, PROGRAM, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True,
+    return [LAUNCHER, "-n", str(ranks), "env", *words, *before, PROGRAM, *arguments]
+
+
+def run(*arguments, **settings):
+    done = subprocess.run(command(*arguments, **settings), capture_output=True, text=True,
                           timeout=HANGS, env={**os.environ, **AS_ANYBODY})
     return done.returncode, done.stdout + done.stderr
 
@@ -93,6 +97,41 @@ def loses_a_rank():
     expect(re.search(r"tutti-mpi: MPI_Allreduce: .*rank 1", told), "Tutti's error, which names rank 1", told)
 
 
-CASES = {"fall_through": falls_through, "lost_rank": loses_a_rank}
+def is_counted():
+    code, told = run()
+    expect(code == 0 and "passed" in told, f"status 0, got {code}", told)
+    rows = {"MPI_Neighbor_allgather": "a neighborhood collective", "MPI_Ineighbor_allgather": "a neighborhood collective",
+            "MPI_Allreduce_init": "a persistent collective"}
+    for function, reason in rows.items():
+        row = f"tutti-mpi: 0 of 3 {function} served; not: 3 ({reason})"
+        expect(row in told, f'"{row}"', told)
+    code, told = run(TUTTI_MPI_REQUIRE=1)
+    error = "MPI_Neighbor_allgather is not served by Tutti: a neighborhood collective. TUTTI_MPI_REQUIRE=1"
+    expect(code != 0 and error in told, f'"{error}", got status {code}', told)
+
+
+def is_late():
+    """The verdict while the job hangs, the error at the deadline, and the trace of a job that ends."""
+    verdict = r"rank 1 has not entered all_reduce #\d+"
+    with subprocess.Popen(command(), stdout=subprocess.PIPE, text=True, env={**os.environ, **AS_ANYBODY}) as job:
+        try:
+            process = next(line.split()[1] for line in job.stdout if line.startswith("process "))
+            told = ""
+            while not re.search(verdict, told):  # the test's time ends it
+                told = subprocess.run([TOOLS / "tutti-info", "--hang", process], capture_output=True, text=True).stdout
+            expect('communicator "MPI_COMM_WORLD" of 3 ranks' in told, "the communicator's name", told)
+        finally:
+            job.terminate()
+    code, told = run(TUTTI_TIMEOUT=1)
+    expect(code != 0 and re.search(r"tutti-mpi: MPI_Allreduce: .*rank 1", told),
+           f"an error that names rank 1, got status {code}", told)
+    with tempfile.TemporaryDirectory() as folder:
+        code, told = run(arguments=["ends"], TUTTI_TRACE=folder)
+        expect(code == 0, f"status 0, got {code}", told)
+        told = subprocess.run([TOOLS / "tutti-trace", folder], capture_output=True, text=True).stdout
+        expect("MPI_COMM_WORLD" in told and "all_reduce" in told, "a summary of the calls", told)
+
+
+CASES = {"fall_through": falls_through, "lost_rank": loses_a_rank, "counted": is_counted, "late_rank": is_late}
 CASES.get(re.sub(r"_(openmpi|mpich)$", "", PROGRAM.name), is_served)()
 print("passed")

@@ -118,12 +118,30 @@ static void test_all_to_all_w(void) {
   MPI_Type_free(&spread);
 }
 
+/* A datatype of absolute addresses: two parts of the buffer. */
+static void test_bottom(int root) {
+  enum { part = 100, second = 300 };
+  const int lengths[] = {part, part};
+  MPI_Aint places[2];
+  MPI_Datatype parts;
+  MPI_Get_address(in, &places[0]);
+  MPI_Get_address(in + second, &places[1]);
+  MPI_Type_create_hindexed(2, lengths, places, MPI_INT, &parts);
+  MPI_Type_commit(&parts);
+  for (int i = 0; i < second + part; ++i) in[i] = value(rank, root, i);
+  MPI_Bcast(MPI_BOTTOM, 1, parts, root, MPI_COMM_WORLD);
+  for (int i = 0; i < second + part; ++i)
+    EXPECT(in[i] == value(i < part || i >= second ? root : rank, root, i));
+  MPI_Type_free(&parts);
+}
+
 int main(int argc, char** argv) {
   begin(&argc, &argv);
   for (int in_place = 0; in_place < 2; ++in_place) {
     for (int root = 0; root < ranks; ++root) {
       test_gather_v(root, in_place);
       test_scatter_v(root, in_place);
+      if (!in_place) test_bottom(root);
     }
     test_all_gather_v(in_place);
   }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Open MPI's Fortran functions call those of C by their second names: MPI_ALLREDUCE calls PMPI_Allreduce. So the preload
+// has these names as well. It serves the calls that come from Open MPI's Fortran libraries. It passes on those of anybody
+// else, such as MPI-IO inside of Open MPI.
+#pragma once
+
+#include "passed_on.hpp"
+
+namespace tutti::mpi {
+
+// `caller`: the address to which a function returns.
+bool is_called_by_fortran(const void* caller);
+// The MPI library's own function. Ends the process, with a message, if it has none.
+PassedOn of_mpi(const char* name);
+
+}  // namespace tutti::mpi

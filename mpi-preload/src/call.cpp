@@ -5,7 +5,10 @@
 #include <cstring>
 #include <utility>
 
+#include "serve.hpp"
+
 namespace tutti::mpi {
+
 void advance_mpi() {
   // MPI advances all that is pending when it is asked about a request that is not complete.
   static const MPI_Request never = [] {
@@ -18,6 +21,17 @@ void advance_mpi() {
   }();
   int complete = 0;
   pmpi::Request_get_status(never, &complete, MPI_STATUS_IGNORE);
+}
+
+void advance_mpi_in_waits() {
+  static thread_local const bool set = [] {
+    const auto advance = [](void*) {
+      if (is_running()) advance_mpi();
+    };
+    tutti_set_idle(advance, nullptr);
+    return true;
+  }();
+  static_cast<void>(set);
 }
 
 Call::~Call() {
@@ -142,14 +156,6 @@ tutti_status Call::test() {
 
 void Call::wait_for(uint64_t timeout_ns) {
   if (status_ == TUTTI_AGAIN) status_ = tutti_request_wait_for(request_, timeout_ns);
-}
-
-void Call::wait() {
-  constexpr uint64_t first_ns = 100'000, later_ns = 1'000'000;
-  for (uint64_t slice_ns = first_ns; status_ == TUTTI_AGAIN; slice_ns = later_ns) {
-    wait_for(slice_ns);
-    if (status_ == TUTTI_AGAIN) advance_mpi();
-  }
 }
 
 int Call::finish() {

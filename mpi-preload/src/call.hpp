@@ -44,6 +44,8 @@ struct LocalReduction {
 
 // Lets messages under way make progress, without waiting.
 void advance_mpi();
+// Tutti's waits in this thread let them, from now on: other ranks may wait for this rank's messages.
+void advance_mpi_in_waits();
 
 class Call {
  public:
@@ -80,13 +82,12 @@ class Call {
 
   // ---- Tutti's call.
 
-  tutti_request** request() { return &request_; }
+  // nullptr: Tutti's call blocks.
+  tutti_request** request() { return is_blocking() ? nullptr : &request_; }
   Verdict has_started(tutti_status status);
   // TUTTI_AGAIN: not yet.
   tutti_status test();
   void wait_for(uint64_t timeout_ns);
-  // Until it has ended. MPI is advanced meanwhile: other ranks may wait for this rank's messages.
-  void wait();
   // After its end: MPI_SUCCESS, or the code of an error that has been raised.
   int finish();
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Open MPI's Fortran functions call those of C by their second names: MPI_ALLREDUCE calls PMPI_Allreduce. So the preload
-// has these names as well. It serves the calls that come from Open MPI's Fortran libraries. It passes on those of anybody
-// else, such as MPI-IO inside of Open MPI.
+// Open MPI's Fortran functions call those of C by their second names: MPI_ALLREDUCE calls PMPI_Allreduce. So the
+// preload has these names as well. It serves the calls that come from Open MPI's Fortran libraries. It passes on all
+// others, such as those of MPI-IO inside of Open MPI.
 #pragma once
 
 #include "passed_on.hpp"

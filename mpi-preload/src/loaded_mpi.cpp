@@ -52,8 +52,8 @@ const LoadedMpi& loaded_mpi() {
   static const LoadedMpi found = find_mpi();
   if (!found.handle)
     stop("the process " + std::to_string(getpid()) +
-         " calls MPI, but none of its shared libraries defines PMPI_Get_library_version: expected a program that is linked with a "
-         "shared library of Open MPI or MPICH; one that is linked statically cannot be served");
+         " calls MPI, but none of its shared libraries defines PMPI_Get_library_version: expected a program that is "
+         "linked with a shared library of Open MPI or MPICH; one that is linked statically cannot be served");
   return found;
 }
 

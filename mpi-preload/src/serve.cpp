@@ -37,6 +37,7 @@ Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& c
     return nullptr;
   }
   verdict = Verdict::served;
+  advance_mpi_in_waits();
   if (communicator.tutti()) return &communicator;
   std::string error;
   if (communicator.open(error) == TUTTI_OK) return &communicator;

@@ -50,7 +50,6 @@ int serve(Function blocking, MPI_Comm comm, Begin begin, Pmpi pmpi, Request... r
     if (verdict == Verdict::served) {
       count(function, verdict);
       if constexpr (!is_blocking) return make_request(std::move(call), request...);
-      call->wait();
       return call->finish();
     }
     subject = call->subject();

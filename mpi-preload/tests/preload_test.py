@@ -100,7 +100,8 @@ def loses_a_rank():
 def is_counted():
     code, told = run()
     expect(code == 0 and "passed" in told, f"status 0, got {code}", told)
-    rows = {"MPI_Neighbor_allgather": "a neighborhood collective", "MPI_Ineighbor_allgather": "a neighborhood collective",
+    rows = {"MPI_Neighbor_allgather": "a neighborhood collective",
+            "MPI_Ineighbor_allgather": "a neighborhood collective",
             "MPI_Allreduce_init": "a persistent collective"}
     for function, reason in rows.items():
         row = f"tutti-mpi: 0 of 3 {function} served; not: 3 ({reason})"

@@ -161,6 +161,12 @@ tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
  * short timeouts. */
 typedef int32_t (*tutti_interrupt_function)(void* context);
 void tutti_set_interrupt(tutti_interrupt_function ask, void* context);
+/* Lets the application do work of its own while this thread waits for other ranks: a wait that moves nothing calls
+ * `work(context)` at about each 64th poll and before it sleeps, then for a millisecond at most. It is for another
+ * communication library, on whose progress the other ranks depend. `work` must be short and must not call Tutti for the
+ * communicator that waits. Each thread has its own. NULL, the default: nothing is called. */
+typedef void (*tutti_idle_function)(void* context);
+void tutti_set_idle(tutti_idle_function work, void* context);
 /* Sets where this thread makes its next calls ("train.py:14"), for reports of calls that wait. The text is copied; if
  * it is longer than 127 bytes, its end is kept. "": not known, nothing is reported. NULL, the default: once a call has
  * waited for 0.1 s, the library looks for the return address into the program, and reports it as symbol+offset, or

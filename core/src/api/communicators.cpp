@@ -14,6 +14,7 @@
 #include "api/arguments.hpp"
 #include "api/guards.hpp"
 #include "bootstrap/bootstrap.hpp"
+#include "comm/idle.hpp"
 #include "net/interrupt.hpp"
 #include "record/call_site.hpp"
 #include "registry/host.hpp"
@@ -133,6 +134,8 @@ tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason) {
 }
 
 void tutti_set_interrupt(tutti_interrupt_function ask, void* context) { Interrupt::set(ask, context); }
+
+void tutti_set_idle(tutti_idle_function work, void* context) { Idle::set(work, context); }
 
 void tutti_set_call_site(const char* site) { CallSite::give(site); }
 

@@ -11,6 +11,7 @@
 
 #include "base/failure.hpp"
 #include "base/process_barrier.hpp"
+#include "comm/idle.hpp"
 #include "comm/progress_engine.hpp"
 
 namespace tutti::core {
@@ -235,6 +236,7 @@ bool EngineLock::await_work() {
 bool EngineLock::progress() { return engine_.progress(); }
 void EngineLock::look_around() {
   engine_.look_around();
+  Idle::run();
   give_way();
 }
 bool EngineLock::is_over() const { return engine_.breakdown.begun(); }
@@ -286,7 +288,7 @@ void EngineLock::sleep(uint64_t most_ns) {
   arm_for(sleep);
   ActiveEngines::process().join_others(this, sleep);
   open.emplace(*this, true);
-  sleep.pass(most_ns);
+  sleep.pass(Idle::limit(most_ns));
 }
 
 }  // namespace tutti::core

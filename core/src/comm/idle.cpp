@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/idle.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::core {
+namespace {
+
+struct IdleState {
+  Idle::Work work = nullptr;
+  void* context = nullptr;
+};
+thread_local IdleState idle;
+
+}  // namespace
+
+void Idle::set(Work work, void* context) noexcept { idle = {work, context}; }
+
+void Idle::run() noexcept {
+  if (!idle.work) return;
+  const IdleState own = std::exchange(idle, {});  // a call of Tutti inside of it does none
+  try {
+    own.work(own.context);
+  } catch (...) {  // an application's; it has no way through here
+  }
+  idle = own;
+}
+
+uint64_t Idle::limit(uint64_t sleep_ns) noexcept {
+  constexpr uint64_t most_ns = 1'000'000;
+  return idle.work ? std::min(sleep_ns, most_ns) : sleep_ns;
+}
+
+}  // namespace tutti::core

@@ -112,18 +112,19 @@ def is_counted():
 
 
 def is_late():
-    """The verdict while the job hangs, the error at the deadline, and the trace of a job that ends."""
+    """The verdict while the job hangs, its error at the deadline, and the trace of a job that ends."""
     verdict = r"rank 1 has not entered all_reduce #\d+"
-    with subprocess.Popen(command(), stdout=subprocess.PIPE, text=True, env={**os.environ, **AS_ANYBODY}) as job:
-        try:
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(command(TUTTI_TIMEOUT=15), stdout=subprocess.PIPE, stderr=errors, text=True,
+                              env={**os.environ, **AS_ANYBODY}) as job:
             process = next(line.split()[1] for line in job.stdout if line.startswith("process "))
             told = ""
-            while not re.search(verdict, told):  # the test's time ends it
+            while job.poll() is None and not re.search(verdict, told):
                 told = subprocess.run([TOOLS / "tutti-info", "--hang", process], capture_output=True, text=True).stdout
             expect('communicator "MPI_COMM_WORLD" of 3 ranks' in told, "the communicator's name", told)
-        finally:
-            job.terminate()
-    code, told = run(TUTTI_TIMEOUT=1)
+            code = job.wait(HANGS)
+        errors.seek(0)
+        told = errors.read()
     expect(code != 0 and re.search(r"tutti-mpi: MPI_Allreduce: .*rank 1", told),
            f"an error that names rank 1, got status {code}", told)
     with tempfile.TemporaryDirectory() as folder:

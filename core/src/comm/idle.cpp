@@ -8,14 +8,14 @@ namespace tutti::core {
 namespace {
 
 struct IdleState {
-  Idle::Work work = nullptr;
+  tutti_idle_function work = nullptr;
   void* context = nullptr;
 };
 thread_local IdleState idle;
 
 }  // namespace
 
-void Idle::set(Work work, void* context) noexcept { idle = {work, context}; }
+void Idle::set(tutti_idle_function work, void* context) noexcept { idle = {work, context}; }
 
 void Idle::run() noexcept {
   if (!idle.work) return;

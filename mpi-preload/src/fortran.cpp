@@ -18,7 +18,8 @@ bool is_called_by_fortran(const void* caller) {
     Dl_info where{};
     const std::string file = dladdr(caller, &where) && where.dli_fname ? where.dli_fname : "";
     const std::string name = file.substr(file.find_last_of('/') + 1);
-    entry->second = name.starts_with("libmpi_mpifh") || name.starts_with("libmpi_usempi");
+    for (const char* own : {"libmpi_mpifh", "libmpi_usempi", "libmpichfort", "libmpifort"})
+      entry->second |= name.starts_with(own);
   }
   return entry->second;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Open MPI's Fortran functions call those of C by their second names: MPI_ALLREDUCE calls PMPI_Allreduce. So the
-// preload has these names as well. It serves the calls that come from Open MPI's Fortran libraries. It passes on all
-// others, such as those of MPI-IO inside of Open MPI.
+// The Fortran functions of MPI's libraries call those of C by their second names: MPI_ALLREDUCE of Open MPI calls
+// PMPI_Allreduce, and MPI_WAIT of MPICH's module mpi_f08 PMPI_Wait. So the preload has these names as well. It serves
+// the calls that come from the libraries for Fortran. It passes on all others, such as those of MPI-IO inside of Open
+// MPI.
 #pragma once
 
 #include "passed_on.hpp"

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "call.hpp"
 
@@ -63,6 +64,10 @@ Verdict all_to_all_w(Call& call, const TypedBlockData& in, const TypedBlockData&
 
 Verdict reduce(Call& call, const void* in, const Data& out, MPI_Op op, int root);
 Verdict all_reduce(Call& call, const void* in, const Data& out, MPI_Op op);
+// A blocking call of the type and operator of this thread's last one, where Tutti reduces the program's own memory: it
+// costs the least. nullopt: it is not one, and nothing was done. MPI_SUCCESS, or the code of an error that has been
+// raised.
+std::optional<int> all_reduce_again(const void* in, const Data& out, MPI_Op op, MPI_Comm comm);
 Verdict reduce_scatter(Call& call, const void* in, void* out, Numbers counts, MPI_Datatype type, MPI_Op op);
 Verdict reduce_scatter_block(Call& call, const void* in, const Data& out, MPI_Op op);
 Verdict scan(Call& call, const void* in, const Data& out, MPI_Op op);

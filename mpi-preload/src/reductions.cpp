@@ -79,10 +79,21 @@ uint32_t carrier(uint64_t size) {
   }
 }
 
+// The last all-reduce of this thread that went the direct way, of a type and an operator of MPI, which are never freed.
+struct LastAllReduce {
+  MPI_Datatype type;
+  MPI_Op op;
+  uint32_t dtype = 0, tutti_op = 0;  // dtype 0: none
+  uint64_t alignment = 1;
+};
+thread_local LastAllReduce last_all_reduce;
+
 // How a call is carried out.
 struct Reduction {
   Layout layout;
   uint32_t dtype = 0, op = 0;  // dtype 0: the local way
+  bool is_of_mpi = false;      // type and operator
+  uint64_t alignment() const { return std::min<uint64_t>(layout.size, alignof(double)); }
 };
 
 Verdict choose(Call& call, MPI_Datatype type, MPI_Op op, Reduction& way) {
@@ -97,6 +108,7 @@ Verdict choose(Call& call, MPI_Datatype type, MPI_Op op, Reduction& way) {
     }
     way.dtype = way.layout.dtype;
     way.op = row.op;
+    way.is_of_mpi = true;
     return Verdict::served;
   }
   int commutes = 0;
@@ -114,8 +126,7 @@ Verdict choose(Call& call, MPI_Datatype type, MPI_Op op, Reduction& way) {
 // Tutti's reductions take aligned buffers: others are copied, as if they had gaps.
 Layout aligned(const Reduction& way, const void* buffer) {
   Layout layout = way.layout;
-  const uint64_t alignment = std::min<uint64_t>(layout.size, alignof(double));
-  layout.dense = reinterpret_cast<uintptr_t>(buffer) % alignment == 0;
+  layout.dense = reinterpret_cast<uintptr_t>(buffer) % way.alignment() == 0;
   return layout;
 }
 void* input(Call& call, const Reduction& way, const void* buffer, uint64_t count) {
@@ -191,10 +202,28 @@ Verdict all_reduce(Call& call, const void* in, const Data& out, MPI_Op op) {
   Reduction way;
   if (const Verdict verdict = choose(call, out.type, op, way); verdict != Verdict::served) return verdict;
   if (!way.dtype) return gather_and_reduce(call, way, from, out, op, call.ranks());
+  if (way.is_of_mpi) last_all_reduce = {out.type, op, way.dtype, way.op, way.alignment()};
   const auto count = static_cast<uint64_t>(out.count);
   const void* mine = input(call, way, from, count);
   return call.has_started(tutti_all_reduce(call.comm(), mine, output(call, way, out.address, count), count, way.dtype,
                                            way.op, nullptr, call.request()));
+}
+
+std::optional<int> all_reduce_again(const void* in, const Data& out, MPI_Op op, MPI_Comm comm) {
+  const LastAllReduce& last = last_all_reduce;
+  if (!last.dtype || out.type != last.type || op != last.op || out.count <= 0) return std::nullopt;
+  const void* from = in == MPI_IN_PLACE ? out.address : in;
+  const auto places = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(out.address);
+  if (!from || !out.address || places % last.alignment != 0) return std::nullopt;
+  Communicator* communicator = if_met(comm);
+  if (!communicator) return std::nullopt;
+  const std::lock_guard lock(communicator->mutex());
+  count(Function::all_reduce, Verdict::served);
+  const tutti_status status = tutti_all_reduce(communicator->tutti(), from, const_cast<void*>(out.address),
+                                               static_cast<uint64_t>(out.count), last.dtype, last.tutti_op, nullptr,
+                                               nullptr);
+  if (status == TUTTI_OK) return MPI_SUCCESS;
+  return raise(comm, Function::all_reduce, tutti_comm_error(communicator->tutti()));
 }
 
 Verdict reduce(Call& call, const void* in, const Data& out, MPI_Op op, int root) {

@@ -24,7 +24,18 @@ bool is_running() {
   return initialized && !finalized;
 }
 
+Communicator* if_met(MPI_Comm comm) {
+  static const MPI_Comm none = MPI_COMM_NULL;
+  if (!is_running() || comm == none) return nullptr;
+  Communicator& communicator = communicator_of(comm);
+  if (!communicator.tutti()) return nullptr;
+  advance_mpi_in_waits();
+  return &communicator;
+}
+
 Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& code) {
+  verdict = Verdict::served;
+  if (Communicator* met = if_met(comm)) return met;
   verdict = Verdict::invalid;
   if (!is_running()) return nullptr;
   static const MPI_Comm none = MPI_COMM_NULL;
@@ -32,13 +43,12 @@ Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& c
   Communicator& communicator = communicator_of(comm);
   verdict = Verdict::intercommunicator;
   if (communicator.is_inter()) return nullptr;
-  if (!communicator.tutti() && function >= Function::i_barrier) {
+  if (function >= Function::i_barrier) {
     verdict = Verdict::not_met;
     return nullptr;
   }
   verdict = Verdict::served;
   advance_mpi_in_waits();
-  if (communicator.tutti()) return &communicator;
   std::string error;
   if (communicator.open(error) == TUTTI_OK) return &communicator;
   code = raise(comm, function, error.c_str());

@@ -18,6 +18,8 @@ namespace tutti::mpi {
 bool is_running();
 void set_running(bool running);
 
+// The communicator if Tutti's has been made.
+Communicator* if_met(MPI_Comm comm);
 // The communicator of a call, ready to serve it; otherwise `verdict` tells why not. Verdict::served and no
 // communicator: making Tutti's communicator failed, and the error, `code`, has been raised.
 Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& code);

@@ -143,6 +143,11 @@ static void compose_longs(void* left, void* right, int* count, MPI_Datatype* typ
   }
 }
 
+static void keep_left(void* left, void* right, int* count, MPI_Datatype* type) {
+  (void)type;
+  memcpy(right, left, (size_t)*count * sizeof(uint32_t));
+}
+
 static void test_operators_of_the_program(void) {
   enum { many = 5000 };
   static uint32_t x[many], y[many];
@@ -172,6 +177,11 @@ static void test_operators_of_the_program(void) {
     for (int r = 1; r < ranks; ++r) b += a * (unsigned long)(r + i), a *= (unsigned long)(r + 2);
     EXPECT(q[3 * i] == a && q[3 * i + 1] == b && q[3 * i + 2] == 9);
   }
+  /* Another operator, which may get the handle of the one before. */
+  MPI_Op_free(&ints);
+  MPI_Op_create(keep_left, 0, &ints);
+  MPI_Allreduce(x, y, many, MPI_UINT32_T, ints, MPI_COMM_WORLD);
+  for (int i = 0; i < many; ++i) EXPECT(y[i] == (3u << 16 | (uint32_t)(i % 7)));
   MPI_Op_free(&ints);
   MPI_Op_free(&longs);
   MPI_Type_free(&two);

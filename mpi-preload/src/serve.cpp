@@ -43,7 +43,8 @@ Communicator* prepare(Function function, MPI_Comm comm, Verdict& verdict, int& c
   Communicator& communicator = communicator_of(comm);
   verdict = Verdict::intercommunicator;
   if (communicator.is_inter()) return nullptr;
-  if (function >= Function::i_barrier) {
+  // One that has only this rank waits for nobody.
+  if (function >= Function::i_barrier && communicator.size() > 1) {
     verdict = Verdict::not_met;
     return nullptr;
   }

@@ -141,16 +141,17 @@ static void test_progress(void) {
 /* The first call of a new communicator may be a non-blocking one, and the communicator be freed before its end. */
 static void test_communicators(void) {
   MPI_Comm copy, half;
-  MPI_Request requests[2];
+  MPI_Request requests[3];
   int sum = 0, mine = rank, half_ranks, half_sum = 0, expected = 0;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
   MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
   MPI_Comm_size(half, &half_ranks);
   MPI_Iallreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, copy, &requests[0]);
   MPI_Iallreduce(&mine, &half_sum, 1, MPI_INT, MPI_SUM, half, &requests[1]);
+  MPI_Ibarrier(MPI_COMM_SELF, &requests[2]);
   MPI_Comm_free(&copy);
   MPI_Comm_free(&half);
-  MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+  MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
   for (int r = rank % 2; r < ranks; r += 2) expected += r;
   EXPECT(sum == ranks * (ranks - 1) / 2 && half_sum == expected);
 }

@@ -2,7 +2,6 @@
 #include "comm/idle.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace tutti::core {
 namespace {
@@ -10,21 +9,25 @@ namespace {
 struct IdleState {
   tutti_idle_function work = nullptr;
   void* context = nullptr;
+  bool at_work = false;
 };
 thread_local IdleState idle;
 
 }  // namespace
 
-void Idle::set(tutti_idle_function work, void* context) noexcept { idle = {work, context}; }
+void Idle::set(tutti_idle_function work, void* context) noexcept {
+  idle.work = work;
+  idle.context = context;
+}
 
 void Idle::run() noexcept {
-  if (!idle.work) return;
-  const IdleState own = std::exchange(idle, {});  // a call of Tutti inside of it does none
+  if (!idle.work || idle.at_work) return;
+  idle.at_work = true;
   try {
-    own.work(own.context);
+    idle.work(idle.context);
   } catch (...) {  // an application's; it has no way through here
   }
-  idle = own;
+  idle.at_work = false;
 }
 
 uint64_t Idle::limit(uint64_t sleep_ns) noexcept {

@@ -112,7 +112,6 @@ std::shared_ptr<const tutti_algorithm> import_plan(const std::string& file, cons
                                   fs::path(file).filename().string());
   tutti_algorithm& table = imported->table;
   table.struct_size = sizeof table;
-  table.stamp = TUTTI_ALGORITHM_STAMP;
   table.self = imported.get();
   table.name = imported->name.c_str();
   table.summary = imported->summary.c_str();

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 
+#include "loaded_mpi.hpp"
 #include "pending.hpp"
 
 // The meeting of <tutti/mpi.h> calls the library's own functions, not those that this file's library puts before them.
@@ -208,8 +208,7 @@ void destroy_communicators() {
 }
 
 int raise(MPI_Comm comm, Function function, const char* text) {
-  std::fprintf(stderr, "tutti-mpi: %s: %s\n", name_of(function), text);
-  std::fflush(stderr);
+  say(std::string(name_of(function)) + ": " + text);
   pmpi::Comm_call_errhandler(comm, MPI_ERR_OTHER);
   return MPI_ERR_OTHER;
 }

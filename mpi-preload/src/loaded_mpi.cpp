@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -42,9 +44,17 @@ bool LoadedMpi::is_open_mpi() const { return dlsym(handle, "ompi_mpi_comm_world"
 
 bool has_loaded_mpi() { return find_mpi().handle != nullptr; }
 
-void stop(const std::string& text) {
+void say(const std::string& text) {
   std::fprintf(stderr, "tutti-mpi: %s\n", text.c_str());
   std::fflush(nullptr);
+  struct stat kind {};
+  int left = 0;
+  if (fstat(STDERR_FILENO, &kind) != 0 || !S_ISFIFO(kind.st_mode)) return;
+  for (int ms = 0; ms < 2000 && ioctl(STDERR_FILENO, FIONREAD, &left) == 0 && left > 0; ++ms) usleep(1000);
+}
+
+void stop(const std::string& text) {
+  say(text);
   _exit(1);
 }
 

@@ -19,7 +19,10 @@ bool has_loaded_mpi();
 // Ends the process, with a message, if there is none.
 const LoadedMpi& loaded_mpi();
 
-// Prints "tutti-mpi: " and the text, and ends the process.
+// Prints "tutti-mpi: " and the text on the standard error. Returns when the launcher has read it, if it reads by a pipe:
+// MPICH's loses what it has not read when a job is aborted.
+void say(const std::string& text);
+// The same, and ends the process.
 [[noreturn]] void stop(const std::string& text);
 
 }  // namespace tutti::mpi

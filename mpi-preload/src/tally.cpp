@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstdio>
+#include <string>
 
+#include "loaded_mpi.hpp"
 #include "pmpi.hpp"
 #include "settings.hpp"
 
@@ -116,7 +117,8 @@ void print(uint64_t (&sums)[functions][verdicts], int ranks) {
     text += "\n";
   }
   if (text.empty()) text = "tutti-mpi: the program called no collective that Tutti can serve\n";
-  std::fprintf(stderr, "tutti-mpi: calls of all %d ranks:\n%s", ranks, text.c_str());
+  text.pop_back();  // say ends the line
+  say("calls of all " + std::to_string(ranks) + " ranks:\n" + text);
 }
 
 }  // namespace
@@ -143,12 +145,9 @@ void refuse_fall_through(Function function, Verdict verdict, const std::string& 
   int length = 0;
   pmpi::Comm_rank(comm, &rank);
   pmpi::Comm_get_name(comm, name, &length);
-  std::fprintf(stderr,
-               "tutti-mpi: rank %d of %s: %s%s is not served by Tutti: %s. TUTTI_MPI_REQUIRE=1 makes this an error; "
-               "without it the MPI library carries out the call\n",
-               rank, length ? name : "a communicator", name_of(function), subject.c_str(),
-               reasons[static_cast<size_t>(verdict)]);
-  std::fflush(stderr);
+  say("rank " + std::to_string(rank) + " of " + (length ? name : "a communicator") + ": " + name_of(function) + subject +
+      " is not served by Tutti: " + reasons[static_cast<size_t>(verdict)] +
+      ". TUTTI_MPI_REQUIRE=1 makes this an error; without it the MPI library carries out the call");
   pmpi::Abort(MPI_COMM_WORLD, 1);
 }
 

@@ -17,15 +17,17 @@ namespace {
 
 std::string file_of(const std::string& name) { return std::string(TUTTI_GROWTH) + "/libtutti-" + name + ".so"; }
 
-// What one rank sees of a job in which the plugin `name` serves as meeting, transport and algorithm.
-void one_rank(const std::string& name) {
-  const std::string place = "plugin:" + name + ":3@growth";
-  tutti_comm_config config = config_of(place, 0, 0);
+// What one rank sees of a job in which the plugin `name` serves as meeting, transport and algorithm. The meeting numbers
+// the ranks, or they know their numbers.
+void one_rank(const std::string& name, bool knows, uint32_t number) {
+  const std::string place = "plugin:" + name + (knows ? ":growth" : ":3@growth");
+  tutti_comm_config config = knows ? config_of(place, number, 3) : config_of(place, 0, 0);
   const std::string algorithms = "broadcast:" + name + ";all_reduce:" + name + ";barrier:" + name;
   config.transports = name.c_str();
   config.algorithms = algorithms.c_str();
   Communicator comm(config);
   ASSERT_EQ(comm.nranks(), 3u);
+  if (knows) ASSERT_EQ(comm.rank(), number);
   const int32_t rank = static_cast<int32_t>(comm.rank());
   for (const size_t n : {size_t{1}, size_t{1000}, size_t{100'000}}) {
     std::vector<int32_t> in(n, rank + 1), out(n);
@@ -43,16 +45,18 @@ void one_rank(const std::string& name) {
 void serves(const std::string& name) {
   std::string error;
   ASSERT_EQ(load_plugin(file_of(name), &error), TUTTI_OK) << error;
-  std::vector<std::thread> threads;
-  for (int k = 0; k < 3; ++k)
-    threads.emplace_back([&] {
-      try {
-        one_rank(name);
-      } catch (const std::exception& e) {
-        ADD_FAILURE() << name << ": " << e.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
+  for (const bool knows : {false, true}) {
+    std::vector<std::thread> threads;
+    for (uint32_t k = 0; k < 3; ++k)
+      threads.emplace_back([&, k] {
+        try {
+          one_rank(name, knows, k);
+        } catch (const std::exception& e) {
+          ADD_FAILURE() << name << ": " << e.what();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 TEST(Growth, ThePluginOfVersion1Serves) { serves("version1"); }

@@ -91,6 +91,21 @@ TEST(GeneratedPlans, RingsOfSeveralChannels) {
         expect_proved(ring_all_reduce(n, channels, in_place), TUTTI_ALL_REDUCE, n, channels);
 }
 
+// What comes on one channel goes on by the other, so that lanes depend on each other.
+TEST(GeneratedPlans, ChainsThatChangeChannels) {
+  for (const uint32_t n : {3u, 6u}) {
+    Writer writer("broadcast", n, 2, 2, false);
+    for (uint32_t r = 0; r < n; ++r) {
+      writer.gpu(r, 2, 2, 0);
+      if (r > 0) writer.block(-1, static_cast<int>(r) - 1, r % 2), writer.step("r", 'i', 0, 'o', 0, 2);
+      if (r + 1 < n) writer.block(static_cast<int>(r) + 1, -1, (r + 1) % 2);
+      if (r + 1 < n && r > 0) writer.step("s", 'o', 0, 'o', 0, 2, {0, 0});
+      if (r == 0) writer.step("s", 'i', 0, 'o', 0, 2), writer.step("cpy", 'i', 0, 'o', 0, 2);
+    }
+    expect_proved(writer.end(), TUTTI_BROADCAST, n, 2);
+  }
+}
+
 // Each pair swaps blocks in one buffer, relying on sends that are buffered. On one channel for all, and on one for each
 // distance.
 TEST(GeneratedPlans, SwapsInPlace) {

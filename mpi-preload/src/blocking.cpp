@@ -5,7 +5,12 @@
 
 using namespace tutti::mpi;
 
-int MPI_Barrier(MPI_Comm comm) { return forms::barrier_form(pmpi::Barrier, comm); }
+int MPI_Barrier(MPI_Comm comm) {
+  const int code = forms::barrier_form(pmpi::Barrier, comm);
+  // MPI's own barrier would have advanced it: what other ranks did before theirs is often asked for next, and once.
+  if (code == MPI_SUCCESS) advance_mpi();
+  return code;
+}
 
 int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
   return forms::bcast_form(pmpi::Bcast, buffer, count, type, root, comm);

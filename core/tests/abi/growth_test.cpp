@@ -27,7 +27,9 @@ void one_rank(const std::string& name, bool knows, uint32_t number) {
   config.algorithms = algorithms.c_str();
   Communicator comm(config);
   ASSERT_EQ(comm.nranks(), 3u);
-  if (knows) ASSERT_EQ(comm.rank(), number);
+  if (knows) {
+    ASSERT_EQ(comm.rank(), number);
+  }
   const int32_t rank = static_cast<int32_t>(comm.rank());
   for (const size_t n : {size_t{1}, size_t{1000}, size_t{100'000}}) {
     std::vector<int32_t> in(n, rank + 1), out(n);

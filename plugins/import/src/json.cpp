@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t deepest = 16;
 constexpr size_t most_values = 4u << 20;
+
 // Characters whose reader counts lines.
 class Counted {
  public:
@@ -42,7 +43,7 @@ class Counted {
 
 }  // namespace
 
-// What nlohmann::json's parser calls as it reads.
+// The callbacks of nlohmann::json's parser.
 class JsonReader {
  public:
   explicit JsonReader(const std::string& file) : file_(file) {}

@@ -17,7 +17,7 @@ namespace tutti::plans {
 
 class Memory {
  public:
-  // Who accessed a cell, and when by its own clock.
+  // An access to a cell: by which thread block, at which time of its clock, in which operation.
   struct Access {
     uint32_t thread = nobody, when = 0, op = 0;
   };

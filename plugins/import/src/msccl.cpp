@@ -16,7 +16,7 @@
 namespace tutti::plans {
 namespace {
 
-// What a step's type means: which cells it names, and what it does.
+// The meaning of a step's type: the cells that it names, and its effect.
 struct StepType {
   std::string_view name;
   bool receives, sends, reads_src, writes_dst, reduces;
@@ -46,7 +46,7 @@ class Reader {
   }
 
  private:
-  // What a step waits for, until the thread blocks have their final places.
+  // A dependency of a step, until the thread blocks have their final places.
   struct Waits {
     uint32_t thread, step;
   };

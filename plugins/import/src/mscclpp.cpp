@@ -369,7 +369,7 @@ class PlanReader {
   void put(const Json& op) {
     const std::vector<Span> src = spans(op, "src_buff", 1), dst = spans(op, "dst_buff", 1);
     for (size_t i = 0; i < dst.size(); ++i) {
-      const Span& from = src[src.size() == 1 ? 0 : std::min(i, src.size() - 1)];
+      const Span& from = src[std::min(i, src.size() - 1)];
       same_length(op, {from}, dst[i].count);
       expect(op, from, true, "source");
       send(op, from.cells, dst[i], is({"ppkt", "rppkt"}));

@@ -90,7 +90,7 @@ inline std::string shown(const std::string& text) {
   return text.size() <= longest ? text : text.substr(0, longest) + "...";
 }
 
-// What is wrong, and where: "plan.xml:12: gpu 1, tb 0, step 3: ...".
+// An error with its place: "plan.xml:12: gpu 1, tb 0, step 3: ...".
 template <typename... Args>
 sdk::Error wrong(const std::string& file, uint64_t line, fmt::format_string<const Args&...> format,
                  const Args&... args) {

@@ -30,8 +30,8 @@ struct Shape {
   static constexpr uint32_t none = UINT32_MAX;
   uint32_t in_of_out(uint32_t rank, uint32_t chunk) const;
   uint32_t out_of_in(uint32_t rank, uint32_t chunk) const;
-  // What the output's chunk holds at the end: the chunk of the input of each contributing rank, and, where one rank
-  // contributes, which one.
+  // The final content of a chunk of the output: the input's chunk of each rank that contributes, and that rank if there
+  // is only one.
   struct Result {
     uint32_t chunk;
     uint32_t rank;  // none: all ranks

@@ -19,7 +19,7 @@ struct Sent {
   Clocks::Snapshot clock;
 };
 
-// What a signal or a semaphore counts.
+// One count of a signal or a semaphore.
 struct Told {
   Clocks::Snapshot clock;  // none: it was there at first
   uint32_t thread = nobody, op = 0;

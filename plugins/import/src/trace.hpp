@@ -9,8 +9,8 @@
 //
 // Places. A schedule writes neither the input nor a chunk of one piece into the place of another piece. So what a plan
 // writes gets a place of its own: the output's chunk where it is one of that piece, else a chunk of scratch for that
-// cell and piece. What still holds its first value is read from the input. A place is the same in place and out of
-// place, where the plan's order allows it (Trace::in_place_as_is).
+// cell and piece. A cell that still holds its first value is read from the input. A place is the same in place and out
+// of place, where the plan's order allows it (Trace::in_place_as_is).
 #pragma once
 
 #include <cstdint>

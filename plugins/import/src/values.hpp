@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What cells hold, as symbols: a chunk of the input, reduced over some ranks.
+// The contents of cells, as symbols: a chunk of the input, reduced over some ranks.
 #pragma once
 
 #include <bit>

@@ -91,7 +91,7 @@ TEST(GeneratedPlans, RingsOfSeveralChannels) {
         expect_proved(ring_all_reduce(n, channels, in_place), TUTTI_ALL_REDUCE, n, channels);
 }
 
-// What comes on one channel goes on by the other, so that lanes depend on each other.
+// Data that come on one channel go on by the other, so lanes depend on each other.
 TEST(GeneratedPlans, ChainsThatChangeChannels) {
   for (const uint32_t n : {3u, 6u}) {
     Writer writer("broadcast", n, 2, 2, false);

@@ -45,7 +45,7 @@ enum { LEAST_WARM_UP = 3, WARM_UP = 50, ESTIMATED = 3 };
 enum { LATENCY_CALLS = 20000, LATENCY_BLOCK = 200 };
 enum { PERIOD = 1021, VALUES = 97 }; /* of the input: primes, so that a wrong block does not look like the right one */
 /* Libraries register memory, open connections and choose among ways in the first calls of a size: WARM_UP calls come
- * first, or as many as fit into `warm_up_us`. Of a slow call one is enough. */
+ * first, or as many as fit into `warm_up_us`; one if a call is slow. */
 static const double warm_up_us = 8000, slow_us = 20000;
 
 void* ordinary_memory(size_t bytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an endpoint that was closed has left to do: connections that still have bytes to send, or wait for the peer. The
-// process owns it, and the progress of any endpoint continues it.
+// The unfinished work of endpoints that were closed: connections that still have bytes to send, or wait for the peer.
+// The process owns it, and the progress of any endpoint continues it.
 #pragma once
 
 #include <atomic>

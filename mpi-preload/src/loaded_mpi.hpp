@@ -19,7 +19,7 @@ bool has_loaded_mpi();
 // Ends the process, with a message, if there is none.
 const LoadedMpi& loaded_mpi();
 
-// Prints "tutti-mpi: " and the text on the standard error. Returns when the launcher has read it, if it reads by a pipe:
+// Prints "tutti-mpi: " and the text on the standard error. If that is a pipe, returns when the launcher has read it:
 // MPICH's loses what it has not read when a job is aborted.
 void say(const std::string& text);
 // The same, and ends the process.

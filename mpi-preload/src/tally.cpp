@@ -145,8 +145,8 @@ void refuse_fall_through(Function function, Verdict verdict, const std::string& 
   int length = 0;
   pmpi::Comm_rank(comm, &rank);
   pmpi::Comm_get_name(comm, name, &length);
-  say("rank " + std::to_string(rank) + " of " + (length ? name : "a communicator") + ": " + name_of(function) + subject +
-      " is not served by Tutti: " + reasons[static_cast<size_t>(verdict)] +
+  say("rank " + std::to_string(rank) + " of " + (length ? name : "a communicator") + ": " + name_of(function) +
+      subject + " is not served by Tutti: " + reasons[static_cast<size_t>(verdict)] +
       ". TUTTI_MPI_REQUIRE=1 makes this an error; without it the MPI library carries out the call");
   pmpi::Abort(MPI_COMM_WORLD, 1);
 }

@@ -38,9 +38,10 @@ tutti_transport_caps caps_of(const tutti_transport* api, tutti_domain* domain, s
   if (const SizeVerdict verdict = judge_size(&caps); verdict.status < 0)
     throw Failure(TUTTI_INTERNAL, fmt::format("transport {}: query: {}", api->name, verdict.text));
   if (const uint64_t unknown = caps.flags & UINT32_MAX & ~known_flags; unknown != 0)
-    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("transport {} claims the flags {:#x}, which this Tutti does not know "
-                                                   "and must know: use a newer Tutti, or an older version of its plugin",
-                                                   api->name, unknown));
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("transport {} claims the flags {:#x}, which this Tutti does not know "
+                              "and must know: use a newer Tutti, or an older version of its plugin",
+                              api->name, unknown));
   if (caps.fragment_bytes < least || caps.receive_depth < 2 || caps.control_bytes < TUTTI_CONTROL_BYTES)
     throw Failure(TUTTI_INTERNAL, fmt::format("transport {} claims fragment_bytes {} (at least {} is required), "
                                               "receive_depth {} (at least 2) and control_bytes {} (at least {})",

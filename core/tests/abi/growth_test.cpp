@@ -17,8 +17,8 @@ namespace {
 
 std::string file_of(const std::string& name) { return std::string(TUTTI_GROWTH) + "/libtutti-" + name + ".so"; }
 
-// One rank of a job in which the plugin `name` serves as meeting, transport and algorithm. The meeting numbers the ranks,
-// or they know their numbers.
+// One rank of a job in which the plugin `name` serves as meeting, transport and algorithm. The meeting numbers the
+// ranks, or they know their numbers.
 void one_rank(const std::string& name, bool knows, uint32_t number) {
   const std::string place = "plugin:" + name + (knows ? ":growth" : ":3@growth");
   tutti_comm_config config = knows ? config_of(place, number, 3) : config_of(place, 0, 0);

@@ -354,7 +354,8 @@ static int measure_point(struct point* point, const int* wanted, double limit_us
   if (check_output(point, 0) != 0) return 1;
   double begin = now_us();
   run(point);
-  const size_t warm_up = agree(point, warm_up_calls(now_us() - begin)), timed = warm_up < ESTIMATED ? warm_up : ESTIMATED;
+  const size_t warm_up = agree(point, warm_up_calls(now_us() - begin));
+  const size_t timed = warm_up < ESTIMATED ? warm_up : ESTIMATED;
   for (size_t i = 1; i < warm_up; ++i) run(point);
   barrier(point->library);
   begin = now_us();
